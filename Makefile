@@ -1,0 +1,89 @@
+# LuaPulse: builds into build/. V=1 shows the commands; SANITIZE=address,undefined builds with sanitizers (own folder).
+#   make            the command and a module for every Lua found      make demo    see it work
+#   make check      the quick tests       make test   all of them     make bench   the overhead table
+#   make install    PREFIX=/usr/local DESTDIR=                        make help    this and more
+VERSION := 0.1.0
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CC      ?= cc
+V       ?= 0
+SANITIZE ?=
+
+B := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
+comma := ,
+Q := $(if $(filter 0,$(V)),@)
+say = $(if $(filter 0,$(V)),@printf '  %-8s %s\n' '$(1)' '$(2)')
+
+WARN   := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wmissing-prototypes -Wstrict-prototypes
+CFLAGS ?= -O2 -g
+ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DLUAPULSE_VERSION='"$(VERSION)"' $(WARN) $(CFLAGS) -fPIC -fvisibility=hidden \
+  -fno-omit-frame-pointer -Iinclude -Isrc -I$(B)/gen -MMD -MP $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+ALL_LDFLAGS = $(LDFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE))
+
+# Lua versions with headers here; LUA_INCDIR=… adds the version those headers are of (5.5 has no Debian package yet).
+LUA_INCDIR ?=
+LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4,$(if $(shell pkg-config --exists lua$(v) 2>/dev/null && echo y),$(v)))
+LUA_GIVEN := $(if $(LUA_INCDIR),$(shell scripts/lua-version '$(LUA_INCDIR)'))
+LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN))
+lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(shell pkg-config --cflags lua$(1)))
+
+PROFILE := $(wildcard src/profile/*.c)
+# What only the command needs (reading) stays out of the agent, which others must load.
+READERS := $(wildcard src/format/*read*.c)
+FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
+AGENT   := $(wildcard src/agent/*.c)
+CLI     := $(wildcard src/cli/*.c)
+
+obj = $(patsubst src/%.c,$(B)/obj/%.o,$(1))
+CORE_OBJ := $(call obj,$(PROFILE) $(FORMAT))
+CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(CLI)) $(B)/obj/gen/profile.pb-c.o
+MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
+ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
+
+.PHONY: all build deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
+all: deps
+	@$(MAKE) --no-print-directory build
+build: $(B)/luapulse $(MODULES) $(ARCHIVES)
+
+# Installs what is missing (apt) or lists it and stops before anything is built.
+deps:
+	@scripts/deps build
+test-deps:
+	@scripts/deps build test
+
+$(B)/luapulse: $(CLI_OBJ)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -lz -lm
+
+$(B)/obj/%.o: src/%.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(B)/gen/profile.pb-c.c $(B)/gen/profile.pb-c.h &: proto/profile.proto
+	$(call say,PROTOC,$@)
+	$(Q)mkdir -p $(B)/gen && protoc-c --proto_path=proto --c_out=$(B)/gen $<
+$(B)/obj/gen/%.o: $(B)/gen/%.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Wno-conversion -w -c -o $@ $<
+$(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
+$(B)/obj/format/html.o: web/viewer.html
+
+# One module per Lua version, from one source. It stays mapped for good (nodelete): hooks may point into it.
+define lua_module
+$(B)/obj/lua$(1)/%.o: src/agent/%.c
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $(call lua_cflags,$(1)) -c -o $$@ $$<
+$(B)/lua/$(1)/luapulse.so: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGENT)) $(CORE_OBJ)
+	$$(call say,LINK,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) -shared $$(ALL_LDFLAGS) -Wl,-z,nodelete -Wl,-soname,luapulse$(1).so -o $$@ $$^ -lz -lm -lpthread -ldl -lrt
+$(B)/lib/libluapulse$(1).a: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGENT)) $(CORE_OBJ)
+	$$(call say,AR,$$@)
+	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
+endef
+$(foreach v,$(LUAS),$(eval $(call lua_module,$(v))))
+
+clean:
+	rm -rf build demo.html demo.pb.gz
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
