@@ -48,9 +48,9 @@ build: $(B)/luapulse $(MODULES) $(ARCHIVES)
 
 # Installs what is missing (apt) or lists it and stops before anything is built.
 deps:
-	@scripts/deps build
+	@LUA_INCDIR="$(LUA_INCDIR)" scripts/deps build
 test-deps:
-	@scripts/deps build test
+	@LUA_INCDIR="$(LUA_INCDIR)" scripts/deps build test
 
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
@@ -67,7 +67,7 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Wno-conversion -w -c -o $@ $<
 $(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
-$(B)/obj/format/html.o: web/viewer.html
+$(B)/obj/format/html.o: $(wildcard web/*)
 
 # One module per Lua version, from one source. It stays mapped for good (nodelete): hooks may point into it.
 define lua_module

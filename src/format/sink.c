@@ -147,6 +147,10 @@ void sink_format(sink_t *sink, const char *format, ...) {
     sink_write(sink, line, (size_t)len);
 }
 
+void sink_fail(sink_t *sink, int error) {
+  if (sink->error == 0) sink->error = error;
+}
+
 const char *sink_memory(const sink_t *sink, size_t *len) {
   if (sink->error != 0 || sink->kind != TO_MEMORY) return NULL;
   *len = sink->used;

@@ -20,6 +20,9 @@ void sink_write(sink_t *sink, const void *data, size_t len);
 void sink_text(sink_t *sink, const char *text);
 void sink_format(sink_t *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Marks the sink failed with an errno value, for a writer that cannot go on. The first failure is kept. */
+void sink_fail(sink_t *sink, int error);
+
 /* What a memory sink holds so far; NULL when it failed. Valid until the next write. */
 const char *sink_memory(const sink_t *sink, size_t *len);
 

@@ -151,7 +151,7 @@ static uint32_t hash_labels(const profile_label_t *labels, size_t count) {
 
 uint32_t profile_label_set(profile_t *p, const profile_label_t *labels, size_t count) {
   if (p->failed) return PROFILE_NONE;
-  if (!mem_reserve((void **)&p->labels, &p->label_room, p->label_count + count, sizeof *p->labels))
+  if (!mem_reserve((void **)&p->labels, &p->label_room, p->label_count + count + 1, sizeof *p->labels))
     return fail(p);
   profile_label_t *sorted = p->labels + p->label_count; /* past the end: kept only if the set is new */
   for (size_t i = 0; i < count; i++) {

@@ -1,0 +1,125 @@
+-- SPDX-License-Identifier: MIT
+-- Measures what profiling costs, as overhead.lua does and with the same arguments and output, where speed changes too
+-- fast for it (shared virtual machines): two processes take turns of about 3 ms on one CPU, one profiled, one not.
+--
+--   taskset -c 1 lua bench/lockstep.lua PROGRAM [hz] [max_seconds] [clock] [--control] [--seed=N]
+--
+-- The method. Toggling the profiler every 3 ms would leave it no time to sample; two processes need no toggling: each
+-- has its own CPU timer, which only runs in its own turns. A block is 0.4 s of turns of each process, in random order
+-- within a turn; its value is the mean of the turns' log-ratios, those beyond four robust standard deviations pulled in
+-- to there (a median would hide a cost that only every third turn bears). Then the roles are swapped: the mean of the
+-- two blocks is free of what the processes differ in by themselves (memory layout), and is one pair of the output.
+--
+-- What is timed and what is not is as in overhead.lua, but for the collector: it runs on across turns.
+
+local TURN_SECONDS = 0.003 -- CPU time of a turn
+local BLOCK_SECONDS = 0.4 -- CPU time of a block, per process
+local WARM_SECONDS = 0.05 -- after toggling
+local CLIP = 4 * 1.4826 -- of the median absolute deviation: four standard deviations of a normal distribution
+
+local folder = arg[0]:match("^(.*)/") or "."
+local measure = dofile(folder .. "/measure.lua")
+
+-- The worker: obeys lines on its standard input, answers each with a number on the pipe at `answers`.
+local function serve(answers, options)
+  local work = measure.worker(folder, options.program)
+  local session = measure.session(options)
+  local out = assert(io.open(answers, "w"))
+  local function toggle(profiled)
+    session.begin(profiled)
+    local from = os.clock()
+    repeat work(1) until os.clock() - from >= WARM_SECONDS
+    collectgarbage()
+    collectgarbage()
+    return 0
+  end
+  local commands = {
+    on = function() return toggle(true) end,
+    off = function() return toggle(false) end,
+    finish = session.finish,
+    run = function(units)
+      local from = os.clock()
+      work(units)
+      return os.clock() - from
+    end,
+  }
+  for line in io.lines() do
+    local command, units = line:match("^(%a+) ?(%d*)$")
+    out:write(string.format("%.6f\n", commands[command](tonumber(units))))
+    out:flush()
+  end
+end
+
+local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
+
+-- Starts a worker; returns a function that sends it a command and waits for the answer.
+local function spawn()
+  local answers = os.tmpname()
+  os.remove(answers)
+  os.execute("mkfifo " .. quoted(answers))
+  local words = { "exec", quoted(arg[-1]), quoted(arg[0]), quoted("--worker=" .. answers) }
+  for _, word in ipairs(arg) do words[#words + 1] = quoted(word) end
+  -- The shell that fails to run a worker opens and closes the pipe in its stead, or the open below would wait for ever.
+  local commands = assert(io.popen("(" .. table.concat(words, " ") .. ") || : > " .. quoted(answers), "w"))
+  local replies = assert(io.open(answers))
+  os.remove(answers)
+  return function(command)
+    commands:write(command, "\n")
+    commands:flush()
+    return tonumber(replies:read("*l") or measure.fail("a worker ended early"))
+  end
+end
+
+local function median(values)
+  local sorted = {}
+  for i = 1, #values do sorted[i] = values[i] end
+  table.sort(sorted)
+  return sorted[math.ceil(#sorted / 2)]
+end
+
+local function clipped_mean(values)
+  local middle, distances, sum = median(values), {}, 0
+  for i = 1, #values do distances[i] = math.abs(values[i] - middle) end
+  local reach = CLIP * median(distances)
+  for i = 1, #values do sum = sum + math.max(middle - reach, math.min(middle + reach, values[i])) end
+  return sum / #values
+end
+
+local function compare(options)
+  local first, second = spawn(), spawn()
+  local profiled_first = measure.coin(options.seed)
+  first("off")
+  local units = 1
+  for _ = 1, 4 do units = math.max(1, math.ceil(units * TURN_SECONDS / first("run " .. units))) end
+  local turn = "run " .. units
+
+  local function block(profiled, plain)
+    profiled("on")
+    plain("off")
+    local log_ratios, total = {}, 0
+    repeat
+      local on, off
+      if profiled_first() then
+        on = profiled(turn)
+        off = plain(turn)
+      else
+        off = plain(turn)
+        on = profiled(turn)
+      end
+      log_ratios[#log_ratios + 1] = math.log(on / off)
+      total = total + off
+    until total >= BLOCK_SECONDS
+    return clipped_mean(log_ratios), profiled("finish")
+  end
+
+  measure.report(options, function()
+    local one, samples = block(first, second)
+    local other, more_samples = block(second, first)
+    return (one + other) / 2, samples + more_samples
+  end)
+end
+
+local answers = arg[1] and arg[1]:match("^%-%-worker=(.*)$")
+if answers then table.remove(arg, 1) end
+local options = measure.options(arg)
+if answers then serve(answers, options) else compare(options) end

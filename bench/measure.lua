@@ -1,0 +1,131 @@
+-- SPDX-License-Identifier: MIT
+-- What the two overhead drivers (overhead.lua, lockstep.lua) share: arguments, the program under test, the profiler's
+-- session, the estimate with its interval, and the rule that ends a measurement.
+local measure = {}
+
+local HALF_WIDTH = 0.002 -- the interval is good enough when it is this narrow each way
+local FEWEST_PAIRS = 6 -- with fewer there is no 95 % interval at all: these are taken even when the time is over
+local MIN_PAIRS = 20 -- before looking at the interval: stopping on an early lucky streak would make it too narrow
+
+function measure.fail(message)
+  io.stderr:write("bench: ", message, "\n")
+  os.exit(1)
+end
+local fail = measure.fail
+
+-- PROGRAM [hz] [max_seconds] [clock] [--control] [--check] [--seed=N]
+function measure.options(arguments)
+  local options, plain = { control = false, check = false, seed = os.time() }, {}
+  for _, word in ipairs(arguments) do
+    if word == "--control" then options.control = true
+    elseif word == "--check" then options.check = true
+    elseif word:match("^%-%-seed=%d+$") then options.seed = tonumber(word:match("%d+"))
+    elseif word:match("^%-") then fail("unknown option " .. word)
+    else plain[#plain + 1] = word end
+  end
+  options.program = plain[1] or fail("which program? (a name from bench/programs)")
+  options.hz = tonumber(plain[2] or 100) or fail("not a rate: " .. plain[2])
+  options.max_seconds = tonumber(plain[3] or 80) or fail("not a number of seconds: " .. plain[3])
+  options.clock = plain[4] or "cpu"
+  if plain[5] then fail("too many arguments, from " .. plain[5]) end
+  return options
+end
+
+function measure.runtime()
+  return jit and "luajit" or (_VERSION:lower():gsub(" ", ""))
+end
+
+-- A function that does `units` of the program's work, and checks each result against the first.
+function measure.worker(folder, program)
+  local chunk, missing = loadfile(folder .. "/programs/" .. program .. ".lua")
+  local unit = (chunk or fail(missing))()
+  local expected = unit()
+  return function(units)
+    for _ = 1, units do
+      if unit() ~= expected then fail(program .. " gave another result than at first") end
+    end
+    return expected
+  end
+end
+
+-- The profiler, toggled. begin(true) leaves it running, begin(false) leaves it stopped; both start it, and both flush
+-- LuaJIT's traces (start and stop may do it anyway), so that what follows has the same history either way.
+-- finish() returns the samples taken since begin(true). With --control the module is not even loaded.
+function measure.session(options)
+  local pulse, running
+  if not options.control then
+    local found, module = pcall(require, "luapulse")
+    if not found then fail("no module for " .. measure.runtime() .. ": build it, set LUA_CPATH\n" .. module) end
+    pulse = module
+  end
+  local session = {}
+  function session.begin(profiled)
+    if pulse then
+      local ok, message = pulse.start { cpu = "sampling", cpu_clock = options.clock, cpu_hz = options.hz }
+      if not ok and message then fail("start: " .. tostring(message)) end
+      if not profiled then pulse.stop() end
+      running = profiled
+    end
+    if jit then jit.flush() end
+  end
+  function session.finish()
+    if not running then return 0 end
+    running = false
+    return pulse.stop():stats().cpu_inclusive_samples_total
+  end
+  return session
+end
+
+-- Park and Miller's generator as a coin: the same on every runtime, and math.random stays the program's own.
+function measure.coin(seed)
+  local state = seed % 2147483646 + 1
+  local function toss()
+    state = state * 16807 % 2147483647
+    return state > 1073741823
+  end
+  for _ = 1, 10 do toss() end -- neighbouring seeds start alike
+  return toss
+end
+
+-- Hodges and Lehmann's estimate of the centre of `values`: the median of the averages of all pairs (Walsh averages),
+-- with the 95 % interval that inverts Wilcoxon's signed-rank test (normal approximation, good from 20 values on).
+-- Why this one: a log-ratio of two timings in random order is symmetric about the true value, which is all the test
+-- asks; it ignores outliers (up to 29 % of the pairs may be wild), where a mean follows them; and on clean data it
+-- needs 5 % more pairs than the mean, where the median needs 57 % more.
+local function centre(values)
+  local n, walsh = #values, {}
+  for i = 1, n do
+    for j = i, n do walsh[#walsh + 1] = (values[i] + values[j]) / 2 end
+  end
+  table.sort(walsh)
+  local count = #walsh
+  local spread = 1.959964 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+  local rank = math.max(1, math.floor(count / 2 - spread))
+  local middle = math.floor((count + 1) / 2)
+  return (walsh[middle] + walsh[count + 1 - middle]) / 2, walsh[rank], walsh[count + 1 - rank]
+end
+
+-- Calls pair() -> log-ratio, samples until the interval is narrow enough or the (wall) time is over; prints the result:
+-- program runtime hz ratio low high pairs reached|not-reached samples
+function measure.report(options, pair)
+  local log_ratios, look_at, samples = {}, MIN_PAIRS, 0
+  local ratio, low, high, reached
+  local deadline = os.time() + options.max_seconds
+  repeat
+    local log_ratio, new_samples = pair()
+    log_ratios[#log_ratios + 1] = log_ratio
+    samples = samples + new_samples
+    local late = os.time() >= deadline and #log_ratios >= FEWEST_PAIRS
+    if #log_ratios >= look_at or late then
+      local middle, below, above = centre(log_ratios)
+      ratio, low, high = math.exp(middle), math.exp(below), math.exp(above)
+      reached = #log_ratios >= MIN_PAIRS and (high - low) / 2 <= HALF_WIDTH
+      look_at = math.ceil(#log_ratios * 1.1) -- few looks: each is a chance to stop on luck, and its cost is quadratic
+    end
+  until reached or late
+  if not options.control and samples == 0 then fail("the profiler took no sample: there is nothing to measure") end
+  print(string.format("%s %s %g %.4f %.4f %.4f %d %s %.0f", options.program, measure.runtime(), options.hz, ratio, low,
+    high, #log_ratios, reached and "reached" or "not-reached", samples))
+end
+
+return measure

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* The profile object of the Lua module: profile:write(), :top(), :folded(), :samples(), :stats(). */
+#include <string.h>
+
+#include "agent/binding.h"
+#include "format/format.h"
+#include "format/text.h"
+#include "luapulse.h"
+#include "profile/mem.h"
+#include "profile/summary.h"
+
+static const char TYPE[] = "luapulse.profile";
+
+static profile_t *check_profile(lua_State *L) {
+  profile_t **slot = luaL_checkudata(L, 1, TYPE);
+  if (*slot == NULL) luaL_error(L, "luapulse: this profile is empty: the call that made it failed");
+  return *slot;
+}
+
+static void push_text(lua_State *L, const profile_t *p, uint32_t string) {
+  text_t text = profile_text(p, string);
+  lua_pushlstring(L, text.data, text.len);
+}
+
+static void set_string(lua_State *L, const profile_t *p, const char *field, uint32_t string) {
+  push_text(L, p, string);
+  lua_setfield(L, -2, field);
+}
+
+static void set_number(lua_State *L, const char *field, int64_t value) {
+  lua_pushinteger(L, (lua_Integer)value);
+  lua_setfield(L, -2, field);
+}
+
+/* -- write, folded
+ * ------------------------------------------------------------------------------------------------ */
+
+static int profile_write(lua_State *L) {
+  luapulse_error_t error = {{0}};
+  const char *path = luaL_checkstring(L, 2);
+  if (luapulse_profile_write(check_profile(L), path, luaL_optstring(L, 3, NULL), &error) != 0)
+    return luaL_error(L, "luapulse: %s", error.text);
+  return 0;
+}
+
+/* Pushes what the sink holds and closes it. */
+static void push_sink(lua_State *L, sink_t *sink) {
+  size_t len = 0;
+  const char *text = sink != NULL ? sink_memory(sink, &len) : NULL;
+  char *copy = lv_newuserdata(L, len + 1); /* may raise: then the sink leaks, nothing worse */
+  if (text != NULL) memcpy(copy, text, len);
+  if (sink != NULL) sink_close(sink, NULL);
+  if (text == NULL) luaL_error(L, "luapulse: out of memory");
+  lua_pushlstring(L, copy, len);
+  lua_remove(L, -2);
+}
+
+static int profile_folded(lua_State *L) {
+  profile_t *p = check_profile(L);
+  sink_t *sink = sink_to_memory();
+  if (sink != NULL) folded_write(p, sink);
+  push_sink(L, sink);
+  return 1;
+}
+
+/* -- top
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static int top_tostring(lua_State *L) {
+  lua_getfield(L, 1, "text");
+  return 1;
+}
+
+static void push_rows(lua_State *L, const summary_t *summary, const uint32_t *ranking, size_t count) {
+  lua_newtable(L);
+  for (size_t i = 0; i < count; i++) {
+    const summary_row_t *row = &summary->rows[ranking[i]];
+    double total = summary->total != 0 ? (double)summary->total : 1;
+    lua_newtable(L);
+    set_string(L, summary->profile, "name", row->name);
+    set_string(L, summary->profile, "file", row->file);
+    set_number(L, "line", row->line);
+    set_number(L, "flat", row->flat);
+    set_number(L, "cum", row->cum);
+    lua_pushnumber(L, (lua_Number)(100.0 * (double)row->flat / total));
+    lua_setfield(L, -2, "flat_percent");
+    lua_pushnumber(L, (lua_Number)(100.0 * (double)row->cum / total));
+    lua_setfield(L, -2, "cum_percent");
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+}
+
+typedef struct {
+  summary_t *summary;
+  uint32_t *ranking;
+} top_memory_t;
+
+static int free_top(lua_State *L) {
+  top_memory_t *memory = lua_touserdata(L, 1);
+  summary_free(memory->summary);
+  mem_free(memory->ranking);
+  *memory = (top_memory_t){0};
+  return 0;
+}
+
+/* Freed by the collector should building the rows raise a memory error. */
+static top_memory_t *push_top_memory(lua_State *L) {
+  top_memory_t *memory = lv_newuserdata(L, sizeof *memory);
+  *memory = (top_memory_t){0};
+  lua_newtable(L);
+  lua_pushcfunction(L, free_top);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return memory;
+}
+
+static int profile_top(lua_State *L) {
+  profile_t *p = check_profile(L);
+  lua_Integer wanted = luaL_optinteger(L, 2, 10);
+  size_t rows = wanted < 0 ? 0 : (size_t)wanted, count = 0;
+  top_memory_t *memory = push_top_memory(L);
+  memory->summary = summary_new(p, p->default_type, SUMMARY_FUNCTIONS);
+  memory->ranking = memory->summary != NULL ? summary_ranking(memory->summary, &count) : NULL;
+  if (memory->ranking == NULL) return luaL_error(L, "luapulse: out of memory");
+  push_rows(L, memory->summary, memory->ranking, count < rows || rows == 0 ? count : rows);
+
+  text_options_t options = {
+      .view = TEXT_TOP, .by = SUMMARY_FUNCTIONS, .type = p->default_type, .rows = rows, .width = 100};
+  sink_t *sink = sink_to_memory();
+  if (sink != NULL) text_report(p, &options, sink, NULL);
+  push_sink(L, sink);
+  lua_setfield(L, -2, "text");
+  if (luaL_newmetatable(L, "luapulse.top")) {
+    lua_pushcfunction(L, top_tostring);
+    lua_setfield(L, -2, "__tostring");
+  }
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+/* -- samples, stats
+ * ----------------------------------------------------------------------------------------------- */
+
+static void push_stack(lua_State *L, const profile_t *p, uint32_t stack) {
+  lua_newtable(L);
+  for (int at = 1; stack != 0; stack = p->stacks[stack].parent, at++) { /* leaf first, as pprof has it */
+    const profile_frame_t *frame = &p->frames[p->stacks[stack].frame];
+    const profile_function_t *function = &p->functions[frame->function];
+    lua_newtable(L);
+    set_string(L, p, "name", function->name);
+    set_string(L, p, "file", function->file);
+    set_number(L, "line", frame->line);
+    set_number(L, "defined", function->start_line);
+    lua_rawseti(L, -2, at);
+  }
+}
+
+static void push_labels(lua_State *L, const profile_t *p, uint32_t set) {
+  lua_newtable(L);
+  for (uint32_t i = 0; i < p->label_sets[set].count; i++) {
+    const profile_label_t *label = &p->labels[p->label_sets[set].first + i];
+    push_text(L, p, label->key);
+    if (label->str != 0)
+      push_text(L, p, label->str);
+    else
+      lua_pushinteger(L, (lua_Integer)label->num);
+    lua_rawset(L, -3);
+  }
+}
+
+static int profile_samples(lua_State *L) {
+  profile_t *p = check_profile(L);
+  lua_newtable(L);
+  for (size_t i = 0; i < p->sample_count; i++) {
+    const profile_sample_t *sample = &p->samples[i];
+    lua_newtable(L);
+    push_stack(L, p, sample->stack);
+    lua_setfield(L, -2, "stack");
+    push_labels(L, p, sample->labels);
+    lua_setfield(L, -2, "labels");
+    for (size_t t = 0; t < p->type_count; t++)
+      set_number(L, profile_text(p, p->types[t].type).data, sample->values[t]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+  return 1;
+}
+
+static int profile_stats(lua_State *L) {
+  profile_t *p = check_profile(L);
+  lua_newtable(L);
+  for (size_t t = 0; t < p->type_count; t++) {
+    int64_t total = 0;
+    for (size_t i = 0; i < p->sample_count; i++) total += p->samples[i].values[t];
+    const char *type = profile_text(p, p->types[t].type).data;
+    const char *field = strcmp(type, "samples") == 0           ? "cpu_inclusive_samples_total"
+                        : strcmp(type, "cpu") == 0             ? "cpu_inclusive_ns_total"
+                        : strcmp(type, "vm_instructions") == 0 ? "cpu_inclusive_instructions_total"
+                                                               : type;
+    set_number(L, field, total);
+  }
+  set_number(L, "stacks", (int64_t)p->sample_count);
+  set_number(L, "functions", (int64_t)p->function_count);
+  set_number(L, "duration_ns", p->duration_nanos);
+  set_number(L, "period", p->period);
+  for (int reason = 0; reason < LOSS_COUNT; reason++)
+    set_number(L, loss_name((loss_t)reason), (int64_t)p->losses[reason]);
+  lua_newtable(L);
+  for (size_t i = 0; i < p->comment_count; i++) {
+    push_text(L, p, p->comments[i]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+  lua_setfield(L, -2, "comments");
+  return 1;
+}
+
+/* -- the object
+ * --------------------------------------------------------------------------------------------------- */
+
+static int profile_gc(lua_State *L) {
+  profile_t **slot = luaL_checkudata(L, 1, TYPE);
+  profile_free(*slot);
+  *slot = NULL;
+  return 0;
+}
+
+static int profile_tostring(lua_State *L) {
+  profile_t **slot = luaL_checkudata(L, 1, TYPE);
+  lua_pushfstring(L, "luapulse profile: %d stacks", *slot != NULL ? (int)(*slot)->sample_count : 0);
+  return 1;
+}
+
+static const luaL_Reg methods[] = {
+    {"write", profile_write},     {"folded", profile_folded}, {"top", profile_top},
+    {"samples", profile_samples}, {"stats", profile_stats},   {NULL, NULL},
+};
+
+void binding_register_profile(lua_State *L) {
+  if (luaL_newmetatable(L, TYPE)) {
+    lua_pushcfunction(L, profile_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pushcfunction(L, profile_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_newtable(L);
+    lv_setfuncs(L, methods);
+    lua_setfield(L, -2, "__index");
+  }
+  lua_pop(L, 1);
+}
+
+profile_t **binding_push_profile(lua_State *L) {
+  profile_t **slot = lv_newuserdata(L, sizeof *slot);
+  *slot = NULL;
+  binding_register_profile(L); /* for a host that uses the C interface and then hands a profile to Lua */
+  luaL_getmetatable(L, TYPE);
+  lua_setmetatable(L, -2);
+  return slot;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* How samples are triggered. One engine serves a session; sampler_take() is what they all call.
+ * A capture from raw memory in the signal handler will be one more engine beside these. */
+#ifndef LUAPULSE_AGENT_ENGINE_H
+#define LUAPULSE_AGENT_ENGINE_H
+
+#include "agent/vm.h"
+
+typedef struct engine {
+  const char *name; /* as status shows it */
+  bool (*start)(vm_t *vm, lua_State *L, failure_t *failure);
+  /* L is any coroutine of the VM; also called while the VM closes. Leaves no hook of ours on any coroutine it
+   * can reach. */
+  void (*stop)(vm_t *vm, lua_State *L);
+  /* vm->paused has just changed. May be NULL. */
+  void (*pause_changed)(vm_t *vm, lua_State *L);
+  /* A tracked coroutine was made / is about to run / has stopped running. May be NULL. */
+  void (*created)(vm_t *vm, lua_State *co);
+  void (*entering)(vm_t *vm, lua_State *co);
+  void (*leaving)(vm_t *vm, lua_State *co);
+} engine_t;
+
+extern const engine_t engine_hook;   /* cpu clock: a CPU timer's tick arms a one-shot hook */
+extern const engine_t engine_luajit; /* cpu clock: LuaJIT's own profiler, so that compiled code is seen */
+extern const engine_t engine_count;  /* instructions clock: a count hook with exponential gaps */
+
+#endif

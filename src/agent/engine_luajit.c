@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* cpu clock on LuaJIT: its own profiler interface, so that compiled code is seen, driven by our ticker.
+ *
+ * luaJIT_profile_start takes SIGPROF and ITIMER_PROF for the whole process. Both are given back at once: all
+ * we need is the handler it installs, which we call from our own signal handler. It marks the VM, and the
+ * next bytecode, or the next check in a trace, calls our callback with the running coroutine. LuaJIT can
+ * profile one VM of a process at a time. */
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "agent/engine.h"
+#include "agent/luajit.h"
+#include "agent/sampler.h"
+#include "agent/time.h"
+
+static _Atomic(vm_t *) owner; /* the VM whose profiler is on */
+static pid_t owner_pid;
+static void (*mark_vm)(int); /* LuaJIT's signal handler; its argument is not used */
+
+/* -- the host's SIGPROF and ITIMER_PROF, kept while LuaJIT changes them
+ * ------------------------------------------- */
+
+typedef struct {
+  sigset_t mask;
+  struct sigaction action;
+  struct itimerval timer;
+} prof_state_t;
+
+static void hold(prof_state_t *state) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPROF);
+  pthread_sigmask(SIG_BLOCK, &set, &state->mask); /* none may arrive while the handler is the wrong one */
+  sigaction(SIGPROF, NULL, &state->action);
+  getitimer(ITIMER_PROF, &state->timer);
+}
+
+static void give_back(const prof_state_t *state) {
+  sigaction(SIGPROF, &state->action, NULL);
+  setitimer(ITIMER_PROF, &state->timer, NULL);
+  pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
+}
+
+/* -- ticks and samples
+ * --------------------------------------------------------------------------------------------- */
+
+static void on_tick(tick_listener_t *listener) {
+  vm_t *vm = (vm_t *)listener; /* its first member */
+  if (vm->active && !vm->paused && !vm->busy) mark_vm(SIGPROF);
+}
+
+static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
+  vm_t *vm = data;
+  uint64_t weight;
+  (void)samples;
+  (void)vmstate;
+  if (!vm_profiled(vm) || vm->paused) return;
+  vm->busy = 1;
+  switch (ticker_take(vm->listener.ticker, vm->not_before, &weight)) {
+    case TICK_TAKEN: {
+      uint64_t start = time_monotonic();
+      sampler_take(vm, L, 0, weight);
+      ticker_cost(vm->listener.ticker, time_monotonic() - start);
+      break;
+    }
+    case TICK_OTHER_THREAD:
+      live_lose(&vm->live, LOSS_DROPPED, 1);
+      break;
+    case TICK_NONE:
+      break;
+  }
+  vm->busy = 0;
+}
+
+/* -- the engine
+ * ----------------------------------------------------------------------------------------------------- */
+
+static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
+  prof_state_t host;
+  struct sigaction taken;
+  hold(&host);
+  if (luajit_is_profiler_handler(host.action.sa_handler)) {
+    give_back(&host);
+    return failure_set(failure, "LuaJIT's own profiler (jit.p, jit.profile) is running; stop it first");
+  }
+  /* l: checks at each line of compiled code; i: an interval that never ends, the ticks are ours */
+  luajit_profile_begin(L, "li1000000000", on_mark, vm);
+  sigaction(SIGPROF, NULL, &taken);
+  give_back(&host);
+  if (taken.sa_handler == host.action.sa_handler)
+    return failure_set(failure,
+                       "this LuaJIT's profiler does not work by signals; use cpu_clock = \"instructions\"");
+  mark_vm = taken.sa_handler;
+  return true;
+}
+
+static void end(lua_State *L) {
+  prof_state_t host;
+  hold(&host);
+  luajit_profile_end(L);
+  give_back(&host);
+}
+
+static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
+  if (!luajit_has_profiler())
+    return failure_set(failure,
+                       "this LuaJIT was built without its profiler; use cpu_clock = \"instructions\"");
+  vm_t *nobody = NULL;
+  if (owner_pid != getpid()) atomic_store(&owner, NULL); /* a forked child: the owner is the parent's */
+  if (!atomic_compare_exchange_strong(&owner, &nobody, vm))
+    return failure_set(
+        failure,
+        "another VM of this process is being profiled, and LuaJIT's profiler serves one at a time; "
+        "stop that one first, or use cpu_clock = \"instructions\"");
+  owner_pid = getpid();
+  vm->not_before = time_thread_cpu();
+  vm->listener.on_tick = on_tick;
+  if (begin(vm, L, failure)) {
+    if (ticker_join(&vm->listener, vm->options.cpu_hz, random_next(&vm->random), failure)) return true;
+    end(L);
+  }
+  atomic_store(&owner, NULL);
+  return false;
+}
+
+static void stop(vm_t *vm, lua_State *L) {
+  ticker_leave(&vm->listener);
+  vm->busy = 1;
+  end(L);
+  vm->busy = 0;
+  atomic_store(&owner, NULL);
+}
+
+static void pause_changed(vm_t *vm, lua_State *L) {
+  (void)L;
+  vm->not_before = time_thread_cpu();
+}
+
+const engine_t engine_luajit = {
+    .name = "luajit",
+    .start = start,
+    .stop = stop,
+    .pause_changed = pause_changed,
+};

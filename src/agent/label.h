@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Labels of coroutines: a weak table from the coroutine to its label set in the live tables. */
+#ifndef LUAPULSE_AGENT_LABEL_H
+#define LUAPULSE_AGENT_LABEL_H
+
+#include "agent/vm.h"
+
+/* Sets the labels of the coroutine L: `text` is key NUL value NUL …; len 0 takes them off. May raise a memory
+ * error. */
+bool label_set(vm_t *vm, lua_State *L, const char *text, size_t len, failure_t *failure);
+/* The label set of the coroutine L, 0 when none. No allocation. */
+live_ref_t label_get(vm_t *vm, lua_State *L);
+
+#endif

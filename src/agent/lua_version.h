@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* Everything that differs between Lua 5.1, 5.2, 5.3, 5.4, 5.5 and LuaJIT (which speaks 5.1's interface),
+ * behind one set of names. A test of LUA_VERSION_NUM anywhere else in the agent is a defect. */
+#ifndef LUAPULSE_AGENT_LUA_VERSION_H
+#define LUAPULSE_AGENT_LUA_VERSION_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Registry entry of a static object's address. No allocation when reading. */
+void lv_get_registry(lua_State *L, const void *key);
+void lv_set_registry(lua_State *L, const void *key); /* pops the value */
+
+size_t lv_rawlen(lua_State *L, int index);
+int lv_absindex(lua_State *L, int index);
+void *lv_newuserdata(lua_State *L, size_t size);
+void lv_setfuncs(lua_State *L, const luaL_Reg *functions); /* into the table on top */
+
+/* Calls function(L) in protected mode with `context` as its light userdata argument; allocates nothing before
+ * it is protected. Returns the status; nothing is left on the stack. */
+int lv_protected_call(lua_State *L, lua_CFunction function, void *context);
+
+/* The main thread, or NULL on 5.1, which cannot tell. Always alive. */
+lua_State *lv_main_thread(lua_State *L);
+
+/* lua_resume of all versions; *results is what lies on co's stack afterwards when the status is LUA_OK or
+ * LUA_YIELD. */
+int lv_resume(lua_State *co, lua_State *from, int arguments, int *results);
+/* What coroutine.wrap does with a coroutine that failed: leaves the error value, as the version words it, on
+ * L's top. */
+void lv_wrap_error(lua_State *L, lua_State *co);
+
+/* True when the event announces a tail call (5.2+), which replaces the caller's frame. */
+bool lv_is_tail_call(int event);
+
+/* A fingerprint of the code of the Lua function on top, 0 when the version cannot give one without
+ * allocating. */
+uint32_t lv_code_fingerprint(lua_State *L);
+
+#define LV_NAME_LENGTH 16
+/* "Lua 5.4"; what the module was built for. */
+extern const char lv_name[LV_NAME_LENGTH];
+
+#ifndef LUA_LOADED_TABLE
+#define LUA_LOADED_TABLE "_LOADED"
+#endif
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Searching package.loaded for names; see name.h. */
+#include "agent/name.h"
+
+#include <string.h>
+
+#include "agent/time.h"
+
+enum {
+  MAX_STEPS = 20000, /* table entries looked at in one search: about 2 ms */
+  MAX_TABLES_DEEP = 3,
+  MAX_NAME = 128,
+  SHARE = 500 /* a search may cost 1/500 of the time */
+};
+
+typedef struct {
+  vm_t *vm;
+  lua_State *L;
+  int steps;
+  char name[MAX_NAME];
+} search_t;
+
+static bool is_identifier(const char *text, size_t len) {
+  if (len == 0 || len >= MAX_NAME / 2) return false;
+  for (size_t i = 0; i < len; i++) {
+    unsigned char c = (unsigned char)text[i];
+    if (c < 0x21 || c == 0x7f) return false;
+  }
+  return true;
+}
+
+/* Appends ".key" to the name, without the dot at its beginning. Returns the new length, or 0 when there is no
+ * room. */
+static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
+  size_t dot = len > 0 ? 1 : 0;
+  if (len + dot + key_len >= MAX_NAME) return 0;
+  if (dot) s->name[len] = '.';
+  memcpy(s->name + len + dot, key, key_len);
+  return len + dot + key_len;
+}
+
+/* The function on top gets the name if the cache knows it. Shorter names rank higher: "print" beats
+ * "_G.x.print". */
+static void offer(search_t *s, size_t len) {
+  function_entry_t *entry = function_cached(s->vm, s->L);
+  if (entry != NULL)
+    function_name(s->vm, entry->function, s->name, len, (uint32_t)(NAME_LOADED + (MAX_NAME - len)));
+}
+
+/* The table on top: its functions, and the tables in it `deep` levels down. */
+static void search_table(search_t *s, size_t len, int deep) {
+  lua_State *L = s->L;
+  if (!lua_checkstack(L, 4)) return; /* there is room: hooks have 20 slots, and this takes 2 a level */
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    if (s->steps-- <= 0) {
+      lua_pop(L, 2);
+      return;
+    }
+    if (lua_type(L, -2) == LUA_TSTRING) { /* never convert a key: lua_next would lose its place */
+      size_t key_len;
+      const char *key = lua_tolstring(L, -2, &key_len);
+      if (is_identifier(key, key_len)) {
+        size_t longer = extend(s, len, key, key_len);
+        if (longer > 0 && lua_isfunction(L, -1)) offer(s, longer);
+        bool self = strcmp(key, "_G") == 0 || strcmp(key, "loaded") == 0 || strcmp(key, "__index") == 0;
+        if (longer > 0 && deep > 0 && !self && lua_istable(L, -1)) search_table(s, longer, deep - 1);
+      }
+    }
+    lua_pop(L, 1);
+  }
+}
+
+static void search_loaded(search_t *s) {
+  lua_State *L = s->L;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->loaded_ref);
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1)) {
+      size_t len;
+      const char *module = lua_tolstring(L, -2, &len);
+      size_t start =
+          strcmp(module, "_G") == 0 ? 0 : (is_identifier(module, len) ? extend(s, 0, module, len) : 0);
+      if (start > 0 || strcmp(module, "_G") == 0) search_table(s, start, MAX_TABLES_DEEP - 1);
+    } else if (lua_type(L, -2) == LUA_TSTRING && lua_isfunction(L, -1)) { /* a module that is a function */
+      size_t len;
+      const char *module = lua_tolstring(L, -2, &len);
+      if (is_identifier(module, len) && extend(s, 0, module, len) > 0) offer(s, len);
+    }
+    lua_pop(L, 1);
+    if (s->steps <= 0) {
+      lua_pop(L, 1);
+      break;
+    }
+  }
+  lua_pop(L, 1);
+}
+
+void name_search(vm_t *vm, lua_State *L) {
+  if (!vm->names_wanted || vm->now < vm->names_due) return;
+  uint64_t start = time_monotonic();
+  search_t search = {.vm = vm, .L = L, .steps = MAX_STEPS};
+  search_loaded(&search);
+  uint64_t end = time_monotonic();
+  vm->names_due = end + (end - start) * SHARE;
+  vm->names_wanted = false;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* A profiling session; see session.h. */
+#include "agent/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "agent/budget.h"
+#include "agent/coroutine.h"
+#include "agent/engine.h"
+#include "agent/label.h"
+#include "agent/luajit.h"
+#include "agent/time.h"
+#include "profile/mem.h"
+
+static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
+
+void session_default_options(luapulse_profile_options_t *options) {
+  *options = (luapulse_profile_options_t){
+      .features = LUAPULSE_FEATURE_CPU,
+      .cpu_mode = LUAPULSE_COLLECTION_SAMPLING,
+      .heap_mode = LUAPULSE_COLLECTION_SAMPLING,
+      .cpu_clock = LUAPULSE_CLOCK_CPU,
+      .cpu_hz = 100,
+      .cpu_sample_mean_instr = 20000,
+      .cpu_max_samples_per_sec = 200,
+      .heap_sample_mean_bytes = 524288,
+      .max_memory_bytes = 32u << 20,
+      .max_process_memory_bytes = 64u << 20,
+  };
+}
+
+/* -- what can be asked for
+ * ---------------------------------------------------------------------------------------- */
+
+static bool check_options(const luapulse_profile_options_t *o, failure_t *failure) {
+  if (o->features == 0 || (o->features & ~(LUAPULSE_FEATURE_CPU | LUAPULSE_FEATURE_HEAP)))
+    return failure_set(failure, "nothing to profile: ask for cpu");
+  if (o->features & LUAPULSE_FEATURE_HEAP)
+    return failure_set(failure,
+                       "heap profiling is not part of this version of luapulse (" LUAPULSE_VERSION ")");
+  if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING)
+    return failure_set(failure, "cpu tracing is not part of this version of luapulse (" LUAPULSE_VERSION
+                                "); use cpu = \"sampling\"");
+  if (o->cpu_clock == LUAPULSE_CLOCK_WALL)
+    return failure_set(failure, "the wall clock is not part of this version of luapulse (" LUAPULSE_VERSION
+                                "); use cpu_clock = \"cpu\" or \"instructions\"");
+  if (o->cpu_clock != LUAPULSE_CLOCK_CPU && o->cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS)
+    return failure_set(failure, "cpu_clock %d is not known", (int)o->cpu_clock);
+  if (o->cpu_hz < 1 || o->cpu_hz > 10000)
+    return failure_set(failure, "cpu_hz must be from 1 to 10000, got %u", o->cpu_hz);
+  if (o->cpu_sample_mean_instr < 1 || o->cpu_sample_mean_instr > 1000000000)
+    return failure_set(failure, "cpu_sample_mean_instr must be from 1 to 1000000000, got %u",
+                       o->cpu_sample_mean_instr);
+  if (o->max_memory_bytes < LIVE_MIN_BYTES)
+    return failure_set(failure, "max_memory_bytes must be at least %u, got %zu", LIVE_MIN_BYTES,
+                       o->max_memory_bytes);
+  return true;
+}
+
+static const engine_t *choose_engine(const vm_t *vm) {
+  if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return &engine_count;
+  return vm->luajit ? &engine_luajit : &engine_hook;
+}
+
+/* -- memory
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool charge(void *context, size_t bytes) {
+  vm_t *vm = context;
+  if (!budget_take(bytes, vm->options.max_process_memory_bytes)) return false;
+  vm->charged += bytes;
+  return true;
+}
+
+static live_setup_t live_setup(const luapulse_profile_options_t *o) {
+  live_setup_t setup = {.types = {{"samples", "count"}, {"cpu", "nanoseconds"}}, .default_type = 1};
+  setup.period = 1000000000 / (int64_t)o->cpu_hz;
+  if (o->cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) {
+    setup.types[1] = (live_type_t){"vm_instructions", "count"};
+    setup.period = o->cpu_sample_mean_instr;
+  }
+  setup.period_type = setup.types[1];
+  setup.time_nanos = (int64_t)time_unix();
+  return setup;
+}
+
+static live_ref_t pseudo(vm_t *vm, const char *name) {
+  live_function_t function = {.name = live_string(&vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
+  return function.name == 0 ? 0 : live_function(&vm->live, &function);
+}
+
+static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
+  if (region.memory == NULL) {
+    region.size = vm->options.max_memory_bytes;
+    /* address space only: pages come into being as they are used, each step charged to the process's budget
+     */
+    region.memory =
+        mmap(NULL, region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region.memory == MAP_FAILED)
+      return failure_set(failure, "no memory for tables of %zu bytes (max_memory_bytes): %s", region.size,
+                         strerror(errno));
+  } else {
+    vm->region_is_shared = true;
+  }
+  vm->region = region.memory;
+  vm->region_size = region.size;
+  vm->live.charge = charge;
+  vm->live.charge_context = vm;
+  live_setup_t setup = live_setup(&vm->options);
+  vm->scratch = charge(vm, sizeof *vm->scratch) ? mem_alloc(sizeof *vm->scratch) : NULL;
+  if (vm->scratch == NULL || !live_init(&vm->live, vm->region, vm->region_size, &setup))
+    return failure_set(failure, "no memory for the profile tables within max_process_memory_bytes (%zu)",
+                       vm->options.max_process_memory_bytes);
+  vm->truncated_function = pseudo(vm, "[truncated]");
+  vm->outside_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[outside Lua]"), 0);
+  return vm->truncated_function != 0 && vm->outside_node != 0;
+}
+
+/* -- start
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* Gives back whatever a session, whole or half made, holds. */
+static void release(vm_t *vm, lua_State *L) {
+  vm->active = 0;
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->anchor_ref);
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->loaded_ref);
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->labels_ref);
+  vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
+  if (vm->region != NULL) munmap(vm->region, vm->region_size);
+  vm->region = NULL;
+  vm->live = (live_t){0};
+  mem_free(vm->scratch);
+  vm->scratch = NULL;
+  budget_give_back(vm->charged);
+  vm->charged = 0;
+  vm->engine = NULL;
+}
+
+static void describe(vm_t *vm, lua_State *L) {
+  char text[160];
+  const char *engine = vm->engine->name;
+  if (vm->options.cpu_clock == LUAPULSE_CLOCK_CPU)
+    snprintf(text, sizeof text, "luapulse %s, %s, cpu clock at %u Hz, engine %s", LUAPULSE_VERSION,
+             vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_hz, engine);
+  else
+    snprintf(text, sizeof text,
+             "luapulse %s, %s, instructions clock, one in %u, at most %u samples a second, engine %s",
+             LUAPULSE_VERSION, vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_sample_mean_instr,
+             vm->options.cpu_max_samples_per_sec, engine);
+  live_comment(&vm->live, text);
+  lua_getglobal(L, "arg"); /* the stock interpreters' script name */
+  if (lua_istable(L, -1)) {
+    lua_rawgeti(L, -1, 0);
+    if (lua_type(L, -1) == LUA_TSTRING) live_set_program(&vm->live, lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
+static void make_references(vm_t *vm, lua_State *L) {
+  lua_pushthread(L);
+  vm->anchor_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  vm->loaded_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  vm->labels_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static uint64_t system_seed(void) {
+  uint64_t seed;
+  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) return seed;
+  return time_monotonic() ^ (time_unix() << 20) ^ (uint64_t)getpid();
+}
+
+typedef struct {
+  const luapulse_profile_options_t *options;
+  session_region_t region;
+  failure_t *failure;
+  vm_t *vm; /* set once something has to be undone */
+  bool watched, ok;
+} start_t;
+
+/* A forked child finds its parent's session: it is not the child's, which may start its own. */
+static void forget_parents_session(vm_t *vm, lua_State *L) {
+  vm->engine->stop(vm, L);
+  coroutine_unwatch(L);
+  release(vm, L);
+}
+
+static int start_protected(lua_State *L) {
+  start_t *s = lua_touserdata(L, 1);
+  vm_t *vm = vm_get(L);
+  if (vm->active && vm->pid == getpid()) {
+    failure_set(s->failure, "this VM is being profiled already; call stop first");
+    return 0;
+  }
+  if (vm->active) forget_parents_session(vm, L);
+  s->vm = vm;
+  vm->options = *s->options;
+  vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
+  vm->has_labels = vm->region_is_shared = vm->names_wanted = false;
+  vm->paused = vm->busy = 0;
+  vm->samples = vm->names_due = 0;
+  vm->pid = getpid();
+  vm->random.state = vm->options.seed != 0 ? vm->options.seed : system_seed();
+  vm->base = L;
+  vm->main = lv_main_thread(L);
+  vm->running = vm->luajit ? NULL : L;
+  vm->engine = choose_engine(vm);
+  vm->started = vm->now = time_monotonic();
+  if (!make_tables(vm, s->region, s->failure)) return 0;
+  make_references(vm, L);
+  describe(vm, L);
+  if (vm->luajit) {
+    luajit_learn_layout(L);
+  } else {
+    s->watched = true;
+    coroutine_watch(L);
+  }
+  if (!vm->engine->start(vm, L, s->failure)) return 0;
+  live_set_state(&vm->live, LIVE_RUNNING);
+  vm->active = 1;
+  s->ok = true;
+  return 0;
+}
+
+static int unwatch_protected(lua_State *L) {
+  coroutine_unwatch(L);
+  return 0;
+}
+
+bool session_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
+                   failure_t *failure) {
+  if (!check_options(options, failure)) return false;
+  if (!lua_checkstack(L, LUA_MINSTACK)) return failure_set(failure, "no room on the Lua stack");
+  start_t s = {.options = options, .region = region, .failure = failure};
+  failure_t reason = {{0}};
+  s.failure = &reason;
+  int status = lv_protected_call(L, start_protected, &s);
+  if (s.ok) return true;
+  if (s.watched) lv_protected_call(L, unwatch_protected, NULL);
+  if (s.vm != NULL) {
+    if (s.vm->region_is_shared) s.vm->region = NULL; /* its owner wants to read why */
+    release(s.vm, L);
+  }
+  if (status != 0 && reason.text[0] == '\0') failure_set(&reason, "out of memory");
+  return failure_set(failure, "%s",
+                     reason.text[0] != '\0' ? reason.text : "no memory for the profile tables");
+}
+
+/* -- and on
+ * -------------------------------------------------------------------------------------------------------- */
+
+static vm_t *profiled(lua_State *L, failure_t *failure) {
+  vm_t *vm = lua_checkstack(L, LUA_MINSTACK) ? vm_find(L) : NULL;
+  if (vm_profiled(vm)) return vm;
+  failure_set(failure, "%s", NOT_RUNNING);
+  return NULL;
+}
+
+static void end(vm_t *vm, lua_State *L) {
+  vm->engine->stop(vm, L);
+  vm->active = 0;
+  lv_protected_call(L, unwatch_protected, NULL);
+  live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
+  live_set_state(&vm->live, LIVE_ENDED);
+}
+
+profile_t *session_stop(lua_State *L, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return NULL;
+  end(vm, L);
+  profile_t *profile = live_snapshot(&vm->live, failure);
+  release(vm, L);
+  return profile;
+}
+
+void session_abandon(vm_t *vm, lua_State *L) {
+  if (vm->pid == getpid()) {
+    end(vm, L);
+  } else {
+    vm->engine->stop(
+        vm, L); /* a forked child's copy of its parent's session: the shared tables are not its to end */
+  }
+  release(vm, L);
+}
+
+profile_t *session_snapshot(lua_State *L, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return NULL;
+  live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
+  return live_snapshot(&vm->live, failure);
+}
+
+bool session_pause(lua_State *L, bool pause, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return false;
+  if ((vm->paused != 0) == pause) return true;
+  vm->paused = pause;
+  if (vm->engine->pause_changed != NULL) vm->engine->pause_changed(vm, L);
+  return true;
+}
+
+typedef struct {
+  vm_t *vm;
+  const char *text;
+  size_t len;
+  failure_t *failure;
+  bool ok;
+} label_call_t;
+
+static int label_protected(lua_State *L) {
+  label_call_t *call = lua_touserdata(L, 1);
+  call->ok = label_set(call->vm, L, call->text, call->len, call->failure);
+  return 0;
+}
+
+bool session_label(lua_State *L, const char *text, size_t len, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return false;
+  label_call_t call = {.vm = vm, .text = text, .len = len, .failure = failure};
+  if (lv_protected_call(L, label_protected, &call) != 0) return failure_set(failure, "out of memory");
+  return call.ok;
+}
+
+void session_status(lua_State *L, luapulse_status_t *status) {
+  *status = (luapulse_status_t){.engine = ""};
+  vm_t *vm = profiled(L, NULL);
+  if (vm == NULL) return;
+  status->running = 1;
+  status->paused = vm->paused != 0;
+  status->engine = vm->engine->name;
+  status->samples = vm->samples;
+  status->lost_overflow = live_lost(&vm->live, LOSS_OVERFLOW);
+  status->lost_truncated = live_lost(&vm->live, LOSS_TRUNCATED);
+  status->lost_unattributed = live_lost(&vm->live, LOSS_UNATTRIBUTED);
+  status->lost_dropped = live_lost(&vm->live, LOSS_DROPPED);
+  status->lost_rate_limited = live_lost(&vm->live, LOSS_RATE_LIMITED);
+  status->memory_bytes = vm->charged;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* Ticks of CPU time. Timers belong to threads: each thread that runs a profiled VM has one ticker, a timer on
+ * the thread's own CPU clock whose signal is delivered to that thread alone. The listeners of a ticker (the
+ * sessions of VMs on that thread) are told of each tick inside the signal handler.
+ *
+ * A tick is taken once: the first VM that gets to run Lua after it is the one that was running, and calls
+ * ticker_take(). Gaps are jittered; a gap is lengthened when taking samples would cost more than a fiftieth
+ * of the time.
+ *
+ * The signal is a real-time signal that nobody handled when the first ticker started; the host's handlers and
+ * interval timers are never touched. Its old disposition comes back when the last ticker ends on its own
+ * thread. */
+#ifndef LUAPULSE_AGENT_TICKER_H
+#define LUAPULSE_AGENT_TICKER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "profile/failure.h"
+
+typedef struct ticker ticker_t;
+
+typedef struct tick_listener {
+  /* Called in the signal handler: async-signal-safe code only. */
+  void (*on_tick)(struct tick_listener *listener);
+  _Atomic(struct tick_listener *) next;
+  ticker_t *ticker; /* NULL while not joined */
+  unsigned hz;
+} tick_listener_t;
+
+/* Joins the ticker of the calling thread, starting it when there is none. */
+bool ticker_join(tick_listener_t *listener, unsigned hz, uint64_t seed, failure_t *failure);
+/* From any thread. When it returns no handler uses the listener any more. */
+void ticker_leave(tick_listener_t *listener);
+
+typedef enum { TICK_NONE, TICK_TAKEN, TICK_OTHER_THREAD } tick_take_t;
+
+/* Takes the pending tick: *weight is the thread's CPU time since its last sample, or since `not_before` if
+ * later. TICK_NONE when another VM has taken it; TICK_OTHER_THREAD when the caller does not run on the
+ * ticker's thread. */
+tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight);
+/* Tells what the sample just taken cost, in nanoseconds. */
+void ticker_cost(ticker_t *ticker, uint64_t nanos);
+int ticker_signal(void); /* its number, 0 when no ticker ever started */
+
+#endif

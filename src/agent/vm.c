@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding and making the profiler's state of a VM; see vm.h. */
+#include "agent/vm.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/luajit.h"
+#include "agent/session.h"
+
+static const char registry_key = 'v'; /* its address is the key */
+
+vm_t *vm_find(lua_State *L) {
+  lv_get_registry(L, &registry_key);
+  vm_t *vm = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return vm;
+}
+
+/* lua_close(): finalizers run before memory is freed, so this is where a session that was never stopped ends.
+ */
+static int on_close(lua_State *L) {
+  vm_t *vm = lua_touserdata(L, 1);
+  if (vm->active) session_abandon(vm, L);
+  lua_pushnil(L); /* finalizers that run after this one find no VM, hence make no samples */
+  lv_set_registry(L, &registry_key);
+  return 0;
+}
+
+void vm_push(lua_State *L) {
+  lv_get_registry(L, &registry_key);
+  if (lua_touserdata(L, -1) != NULL) return;
+  lua_pop(L, 1);
+  vm_t *vm = lv_newuserdata(L, sizeof *vm);
+  memset(vm, 0, sizeof *vm);
+  vm->luajit = luajit_detect(L);
+  lua_newtable(L);
+  lua_pushcfunction(L, on_close);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lv_set_registry(L, &registry_key);
+}
+
+vm_t *vm_get(lua_State *L) {
+  vm_push(L);
+  vm_t *vm = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return vm;
+}
+
+bool vm_profiled(const vm_t *vm) {
+  return vm != NULL && vm->active && vm->pid == getpid();
+}

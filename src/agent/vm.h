@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* One profiled VM: the profiler's state for it, found from any of its coroutines through the registry.
+ *
+ * Mental model. A vm_t is a userdata anchored in the registry: it lives as long as the VM. Profiling it is a
+ * session: an engine (how samples are triggered) writes into live tables (vm->live). All of it is touched
+ * only by the thread that runs the VM, and by the signal handler on that thread, which looks at `busy`,
+ * `active`, `paused`, `running`, `armed`. */
+#ifndef LUAPULSE_AGENT_VM_H
+#define LUAPULSE_AGENT_VM_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "agent/function.h"
+#include "agent/host_hook.h"
+#include "agent/lua_version.h"
+#include "agent/random.h"
+#include "agent/ticker.h"
+#include "luapulse.h"
+#include "profile/live.h"
+
+struct engine;
+
+enum { CAPTURE_MAX_FRAMES = 1024 };
+
+typedef struct {
+  live_ref_t function;
+  int32_t line;
+} captured_frame_t;
+
+/* Working memory of a session, allocated at start so that hooks need none. */
+typedef struct {
+  captured_frame_t frames[CAPTURE_MAX_FRAMES]; /* leaf first */
+  /* The path of the last sample, root first, with its nodes: the next one usually shares most of it. */
+  captured_frame_t last_path[CAPTURE_MAX_FRAMES + 1];
+  live_ref_t last_nodes[CAPTURE_MAX_FRAMES + 1];
+  size_t last_depth;
+  function_cache_t functions;
+} scratch_t;
+
+/* A coroutine.resume in progress; lives on the C stack of the resuming function. */
+typedef struct resume_link {
+  lua_State *from; /* the resumer */
+  struct resume_link *outer;
+} resume_link_t;
+
+typedef struct vm {
+  tick_listener_t listener; /* first: the handler gets this */
+  const struct engine *engine;
+  volatile sig_atomic_t active; /* a session is on */
+  volatile sig_atomic_t paused;
+  volatile sig_atomic_t busy;        /* the profiler itself is at work in this VM: ticks must keep out */
+  volatile sig_atomic_t left_thread; /* the VM was seen on another thread than its ticker's: no more arming */
+  pid_t pid;                         /* process of the session: a forked child is not profiled */
+
+  /* the running coroutine, as far as coroutine.resume and wrap tell */
+  lua_State *volatile running;
+  resume_link_t *links; /* innermost first */
+  lua_State *base;      /* the coroutine that called start; anchored */
+  lua_State *main;      /* NULL when unknown (5.1) */
+  armed_hook_t armed[2];
+  host_hook_t last_host_hook; /* what coroutines made while armed should have inherited */
+  int hook_count_offset;      /* of the instruction counter inside lua_State, 0 when not found */
+
+  /* registry references */
+  int anchor_ref; /* base */
+  int loaded_ref; /* package.loaded */
+  int labels_ref; /* coroutine -> label set, weak */
+  bool has_labels;
+
+  bool luajit;
+  bool jit_was_on; /* the instructions clock turned it off */
+
+  luapulse_profile_options_t options;
+  random_t random;
+  live_t live;
+  void *region;
+  size_t region_size;
+  bool region_is_shared; /* handed in by `luapulse run`: read by the parent, not unmapped */
+  size_t charged;        /* bytes taken from the process budget */
+  scratch_t *scratch;
+  live_ref_t truncated_function;
+  live_ref_t outside_node; /* the stack of samples taken while no Lua function ran */
+  uint64_t started;        /* monotonic, ns */
+  uint64_t not_before;     /* thread CPU time from which samples count: start or the last resume */
+  uint64_t samples;
+  uint64_t now; /* monotonic time of the sample being taken, ns */
+
+  /* the instructions clock */
+  uint64_t instructions; /* executed since the last recorded sample */
+  double tokens;
+  uint64_t tokens_at; /* monotonic, ns */
+  host_hook_t host;   /* the host's hook, called from ours */
+  int64_t host_left;  /* instructions until its count event */
+
+  uint64_t names_due; /* monotonic time before which package.loaded is not searched again */
+  bool names_wanted;  /* a function without a good name was seen since the last search */
+} vm_t;
+
+/* The VM's state, or NULL when it has none (was never profiled, or is closing). No allocation. */
+vm_t *vm_find(lua_State *L);
+/* The same, made when needed; may raise a Lua memory error. */
+vm_t *vm_get(lua_State *L);
+/* Pushes the userdata of vm_get(). */
+void vm_push(lua_State *L);
+
+/* True when the session of this VM is on and belongs to this process. */
+bool vm_profiled(const vm_t *vm);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands of the command line share. One source file per command. */
+#ifndef LUAPULSE_CLI_CLI_H
+#define LUAPULSE_CLI_CLI_H
+
+/* Exit statuses; a command that failed never exits with 0. */
+enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+
+typedef struct {
+  const char *name;
+  const char *summary;               /* one line for `luapulse --help` */
+  int (*run)(int argc, char **argv); /* argv[0] is the command's name; the result is an exit status */
+} command_t;
+
+int report_run(int argc, char **argv);
+int convert_run(int argc, char **argv);
+
+/* Both write "luapulse COMMAND: message" to standard error; text of any origin is made fit for a terminal.
+ * Usage errors add where to find help. They return the status to exit with. */
+int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* After getopt_long() returned '?' or ':', with opterr = 0 and option strings that begin with ':'. */
+int cli_bad_option(const char *command, char **argv, int result);
+
+#endif

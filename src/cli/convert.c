@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* luapulse convert: a profile in another format. Nothing is written unless the input was read whole. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "format/format.h"
+#include "format/read.h"
+
+static int print_help(void) {
+  fputs(
+      "Usage: luapulse convert IN -o OUT [-f FORMAT]\n\n"
+      "Reads a profile (pprof, gzip'd or not, or folded stacks) and writes it in another format.\n"
+      "'-' is standard input or output. An existing OUT is replaced as a whole, or left alone.\n\n"
+      "Options:\n"
+      "  -o, --output OUT     where to write\n"
+      "  -f, --format FORMAT  how (default: told by the name of OUT)\n"
+      "  -h, --help           this\n\n"
+      "Formats:\n",
+      stdout);
+  for (const format_t *format = formats; format->name != NULL; format++)
+    printf("  %-11s %-17s %s\n", format->name, format->extension, format->summary);
+  fputs(
+      "\nExamples:\n"
+      "  luapulse convert app.pb.gz -o app.html\n"
+      "  luapulse convert app.pb.gz -o - -f folded | flamegraph.pl > app.svg\n"
+      "  luapulse convert perf.folded -o perf.pb.gz\n",
+      stdout);
+  return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+static void list_formats(char *names, size_t size) {
+  names[0] = '\0';
+  for (const format_t *format = formats; format->name != NULL; format++) {
+    size_t used = strlen(names);
+    snprintf(names + used, size - used, "%s%s", used == 0 ? "" : ", ", format->name);
+  }
+}
+
+static int convert(const char *in, const char *out, const format_t *format) {
+  failure_t failure = {""};
+  profile_t *profile = profile_read_file(in, &failure);
+  if (profile == NULL) return cli_failed("convert", "%s", failure.text);
+  bool done = format_write_file(profile, format, out, &failure);
+  profile_free(profile);
+  return done ? STATUS_OK : cli_failed("convert", "%s", failure.text);
+}
+
+int convert_run(int argc, char **argv) {
+  static const struct option longs[] = {
+      {"output", required_argument, NULL, 'o'},
+      {"format", required_argument, NULL, 'f'},
+      {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0},
+  };
+  const char *out = NULL, *name = NULL;
+  char names[128];
+  list_formats(names, sizeof names);
+  opterr = 0;
+  for (int option; (option = getopt_long(argc, argv, ":o:f:h", longs, NULL)) != -1;) {
+    if (option == 'o')
+      out = optarg;
+    else if (option == 'f')
+      name = optarg;
+    else if (option == 'h')
+      return print_help();
+    else
+      return cli_bad_option("convert", argv, option);
+  }
+  if (optind == argc) return cli_usage("convert", "the file to read is missing");
+  if (optind + 1 < argc)
+    return cli_usage("convert", "one file at a time: '%s' is one too many", argv[optind + 1]);
+  if (out == NULL) return cli_usage("convert", "-o OUT is missing");
+  const format_t *format = name != NULL ? format_by_name(name) : format_for_path(out);
+  if (format == NULL && name != NULL)
+    return cli_usage("convert", "there is no format '%s'; there are: %s", name, names);
+  if (format == NULL)
+    return cli_usage("convert", "the name '%s' tells no format; say -f with one of: %s", out, names);
+  return convert(argv[optind], out, format);
+}

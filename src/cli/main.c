@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line: finds the command and runs it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const command_t commands[] = {
+    {"report", "show where time or memory went, as a table", report_run},
+    {"convert", "turn a profile into another format", convert_run},
+    {NULL, NULL, NULL},
+};
+
+static const command_t *find(const char *name) {
+  for (const command_t *command = commands; command->name != NULL; command++)
+    if (strcmp(command->name, name) == 0) return command;
+  return NULL;
+}
+
+static int print_help(void) {
+  printf(
+      "luapulse: where the time and the memory of a Lua program go\n\n"
+      "Usage: luapulse COMMAND [OPTIONS]\n\nCommands:\n");
+  for (const command_t *command = commands; command->name != NULL; command++)
+    printf("  %-9s %s\n", command->name, command->summary);
+  printf("\n'luapulse help COMMAND' tells more; 'luapulse --version' tells the version.\n");
+  return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+static int unknown(const char *name) {
+  return cli_usage("", name[0] == '-' ? "%s is not an option" : "there is no command '%s'", name);
+}
+
+static int help(int argc, char **argv) {
+  if (argc < 2) return print_help();
+  const command_t *command = find(argv[1]);
+  if (command == NULL) return unknown(argv[1]);
+  char *arguments[] = {argv[1], "--help", NULL};
+  return command->run(2, arguments);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return cli_usage("", "a command is missing");
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
+  if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1);
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("luapulse %s\n", LUAPULSE_VERSION);
+    return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
+  }
+  const command_t *command = find(argv[1]);
+  return command != NULL ? command->run(argc - 1, argv + 1) : unknown(argv[1]);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/* The head of a report and its main table; see text.h. The other views are in text_tree.c and text_peek.c. */
+#include "format/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "format/encoding.h"
+#include "format/format.h"
+#include "format/losses.h"
+#include "profile/mem.h"
+
+enum { MOST_NAME_COLUMNS = 40 };
+
+/* -- text in columns -- */
+
+static size_t columns_of(text_t text) {
+  size_t columns = 0;
+  for (size_t at = 0; at < text.len;) {
+    encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text.data + at, text.len - at);
+    columns += piece.columns;
+    at += piece.taken;
+  }
+  return columns;
+}
+
+/* Writes at most `room` columns of the text: its beginning, or its end when `keep_end` (paths tell most
+ * there); what is cut is marked by "…". Returns the columns written. */
+static size_t put_cut(sink_t *sink, text_t text, size_t room, bool keep_end) {
+  size_t columns = columns_of(text);
+  bool cut = columns > room;
+  size_t skip = cut && keep_end ? columns - room + 1 : 0; /* columns to leave out in front */
+  size_t keep = cut && !keep_end ? room - 1 : SIZE_MAX, seen = 0, written = 0;
+  if (cut && keep_end) written++, sink_text(sink, "…");
+  for (size_t at = 0; at < text.len && written < keep;) {
+    encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text.data + at, text.len - at);
+    at += piece.taken;
+    seen += piece.columns;
+    if (seen <= skip) continue;
+    if (piece.columns > keep - written) break;
+    sink_write(sink, piece.bytes, piece.len);
+    written += piece.columns;
+  }
+  if (cut && !keep_end) written++, sink_text(sink, "…");
+  return written;
+}
+
+static void put_spaces(sink_t *sink, size_t count) {
+  sink_format(sink, "%*s", (int)count, "");
+}
+
+void text_put_value(const text_table_t *table, int64_t value) {
+  char text[VALUE_TEXT_BYTES];
+  value_text(table->scale, value, text);
+  sink_format(table->sink, "%*s", TEXT_VALUE_COLUMNS, text);
+}
+
+void text_put_percent(const text_table_t *table, int64_t value) {
+  char text[VALUE_TEXT_BYTES];
+  value_percent(value, table->summary->total, text);
+  sink_format(table->sink, "%*s", TEXT_PERCENT_COLUMNS, text);
+}
+
+void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
+  const summary_row_t *r = &table->summary->rows[row];
+  text_t name = profile_text(table->summary->profile, r->name);
+  text_t file = profile_text(table->summary->profile, r->file);
+  char line[32] = "";
+  if (r->line > 0) snprintf(line, sizeof line, ":%" PRId64, r->line);
+  if (name.len == 0) name = (text_t){"?", 1};
+
+  size_t left = table->options->width == 0     ? SIZE_MAX
+                : table->options->width > used ? table->options->width - used
+                                               : 0;
+  if (left < 20) left = 20; /* too narrow a terminal: let it wrap */
+  size_t place = columns_of(file) + (file.len > 0 ? strlen(line) + 2 : 0);
+  size_t room = left; /* for the name: all that the place leaves, half of the line at least */
+  if (left != SIZE_MAX && place > 0) room = place < left / 2 ? left - place : left - left / 2;
+  size_t written = put_cut(table->sink, name, room, false);
+  if (file.len > 0) {
+    size_t pad = table->name_columns < room ? table->name_columns : room;
+    if (written < pad) put_spaces(table->sink, pad - written), written = pad;
+    sink_text(table->sink, "  ");
+    size_t tail = strlen(line) + 2;
+    put_cut(table->sink, file,
+            left == SIZE_MAX            ? SIZE_MAX
+            : left - written > tail + 8 ? left - written - tail
+                                        : 8,
+            true);
+    sink_text(table->sink, line);
+  }
+  sink_text(table->sink, "\n");
+}
+
+/* -- head -- */
+
+static void put_text(sink_t *sink, text_t text) {
+  encoding_write(sink, ENCODING_SHOWN, text.data, text.len);
+}
+
+static void put_times(const profile_t *p, sink_t *sink) {
+  char when[64], text[VALUE_TEXT_BYTES];
+  time_t seconds = (time_t)(p->time_nanos / 1000000000);
+  struct tm tm;
+  if (p->time_nanos > 0 && gmtime_r(&seconds, &tm) != NULL &&
+      strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm) > 0)
+    sink_format(sink, "Started   %s\n", when);
+  value_text(value_scale("nanoseconds", p->duration_nanos, p->duration_nanos), p->duration_nanos, text);
+  sink_format(sink, "Duration  %s\n", p->duration_nanos != 0 ? text : "unknown");
+}
+
+static void put_head(const text_table_t *table) {
+  const summary_t *s = table->summary;
+  const profile_t *p = s->profile;
+  sink_t *sink = table->sink;
+  char total[VALUE_TEXT_BYTES];
+  uint32_t counts = profile_find_type(p, "samples");
+  uint64_t samples = 0, stacks = 0;
+  for (size_t i = 0; i < p->sample_count; i++) {
+    if (counts != PROFILE_NONE) samples += (uint64_t)p->samples[i].values[counts];
+    if (!profile_sample_is_zero(p, &p->samples[i])) stacks++;
+  }
+  sink_text(sink, "Program   ");
+  put_text(sink, p->program != 0 ? profile_text(p, p->program) : (text_t){"unknown", 7});
+  sink_text(sink, "\nType      ");
+  put_text(sink, profile_text(p, p->types[s->type].type));
+  sink_text(sink, " in ");
+  put_text(sink, profile_text(p, p->types[s->type].unit));
+  value_text(table->scale, s->total, total);
+  sink_format(sink, "\nTotal     %s%s\n", total,
+              s->has_negative ? " (absolute values: this is a difference)" : "");
+  put_times(p, sink);
+  sink_text(sink, "Samples   ");
+  if (counts != PROFILE_NONE) sink_format(sink, "%" PRId64 ", in ", (int64_t)samples);
+  sink_format(sink, "%" PRIu64 " different stack%s\n", stacks, stacks == 1 ? "" : "s");
+  for (size_t i = 0; i < p->comment_count; i++) {
+    sink_text(sink, "Comment   ");
+    put_text(sink, profile_text(p, p->comments[i]));
+    sink_text(sink, "\n");
+  }
+  sink_text(sink, "Lost      ");
+  losses_write_words(p, sink);
+  sink_text(sink, "\n\n");
+}
+
+/* -- the table -- */
+
+/* A scale and a width that suit the rows shown. */
+static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
+  const summary_t *s = table->summary;
+  uint64_t smallest = UINT64_MAX;
+  for (size_t i = 0; i < count; i++) {
+    const summary_row_t *row = &s->rows[ranking[i]];
+    int64_t value = row->flat != 0 ? row->flat : row->cum;
+    uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    if (magnitude != 0 && magnitude < smallest) smallest = magnitude;
+    size_t columns = columns_of(profile_text(s->profile, row->name));
+    if (columns > MOST_NAME_COLUMNS) columns = MOST_NAME_COLUMNS;
+    if (columns > table->name_columns) table->name_columns = columns;
+  }
+  int64_t least = smallest > INT64_MAX ? s->total : (int64_t)smallest;
+  text_t unit = profile_text(s->profile, s->profile->types[s->type].unit);
+  table->scale = value_scale(unit.data, least, s->total);
+}
+
+static void put_top(const text_table_t *table, const uint32_t *ranking, size_t shown, size_t count) {
+  const summary_t *s = table->summary;
+  int64_t sum = 0;
+  sink_format(table->sink, "%*s%*s%*s%*s%*s  %s\n", TEXT_VALUE_COLUMNS, "flat", TEXT_PERCENT_COLUMNS, "flat%",
+              TEXT_PERCENT_COLUMNS, "sum%", TEXT_VALUE_COLUMNS, "cum", TEXT_PERCENT_COLUMNS, "cum%",
+              "function");
+  for (size_t i = 0; i < shown; i++) {
+    const summary_row_t *row = &s->rows[ranking[i]];
+    sum = tree_sum(sum, row->flat);
+    text_put_value(table, row->flat);
+    text_put_percent(table, row->flat);
+    text_put_percent(table, sum);
+    text_put_value(table, row->cum);
+    text_put_percent(table, row->cum);
+    sink_text(table->sink, "  ");
+    text_put_row(table, ranking[i], 2 * TEXT_VALUE_COLUMNS + 3 * TEXT_PERCENT_COLUMNS + 2);
+  }
+  if (shown < count) sink_format(table->sink, "… and %zu more; -n 0 shows all\n", count - shown);
+}
+
+static bool put_view(text_table_t *table, const uint32_t *ranking, size_t count, failure_t *failure) {
+  const text_options_t *options = table->options;
+  size_t shown = options->rows == 0 || options->rows > count ? count : options->rows, matching = 0;
+  fit(table, ranking, options->view == TEXT_TOP ? shown : count);
+  if (options->view == TEXT_PEEK) {
+    while (matching < count && !text_peek_matches(table, ranking[matching])) matching++;
+    if (matching == count)
+      return failure_set(failure, "no function with a value has '%s' in its name", options->peek);
+  }
+  put_head(table);
+  if (options->view == TEXT_TREE)
+    text_put_tree(table);
+  else if (options->view == TEXT_PEEK)
+    text_put_peek(table);
+  else
+    put_top(table, ranking, shown, count);
+  return true;
+}
+
+bool text_report(const profile_t *profile, const text_options_t *options, sink_t *sink, failure_t *failure) {
+  if (options->type >= profile->type_count) {
+    sink_fail(sink, EINVAL);
+    return true;
+  }
+  summary_t *summary = summary_new(profile, options->type, options->by);
+  size_t count;
+  uint32_t *ranking = summary != NULL ? summary_ranking(summary, &count) : NULL;
+  text_table_t table = {.summary = summary, .options = options, .sink = sink};
+  bool done = true;
+  if (ranking != NULL)
+    done = put_view(&table, ranking, count, failure);
+  else
+    sink_fail(sink, ENOMEM);
+  mem_free(ranking);
+  summary_free(summary);
+  return done;
+}
+
+void text_write(const profile_t *profile, sink_t *sink) {
+  text_options_t options = {.view = TEXT_TOP, .by = SUMMARY_FUNCTIONS, .type = profile->default_type};
+  text_report(profile, &options, sink, NULL);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* A profile as tables for people: what `luapulse report` shows and text files hold. */
+#ifndef LUAPULSE_FORMAT_TEXT_H
+#define LUAPULSE_FORMAT_TEXT_H
+
+#include "format/sink.h"
+#include "format/value.h"
+#include "profile/failure.h"
+#include "profile/profile.h"
+#include "profile/summary.h"
+
+typedef enum {
+  TEXT_TOP,  /* flat and cum by function */
+  TEXT_TREE, /* callers to callees */
+  TEXT_PEEK, /* callers and callees of the functions whose name contains `peek` */
+} text_view_t;
+
+typedef struct {
+  text_view_t view;
+  summary_by_t by;
+  size_t type;      /* sample type */
+  size_t rows;      /* the heaviest so many, 0 for all */
+  size_t width;     /* columns; longer lines are cut, 0 for no limit */
+  const char *peek; /* for TEXT_PEEK */
+} text_options_t;
+
+/* Head, losses, table. Names cannot drive a terminal: see ENCODING_SHOWN. False only when `peek` matches
+ * nothing, and then nothing is written; other failures are sticky in the sink. */
+bool text_report(const profile_t *profile, const text_options_t *options, sink_t *sink, failure_t *failure);
+
+/* -- shared by the views -- */
+
+typedef struct {
+  const summary_t *summary;
+  const text_options_t *options;
+  sink_t *sink;
+  value_scale_t scale;
+  size_t name_columns; /* width of the function column when a file column follows */
+} text_table_t;
+
+/* The value columns of a table: right-aligned numbers. */
+void text_put_value(const text_table_t *table, int64_t value);
+void text_put_percent(const text_table_t *table, int64_t value);
+/* The function and where it is, in what is left of the line after `used` columns, and the end of the line. */
+void text_put_row(const text_table_t *table, uint32_t row, size_t used);
+
+void text_put_tree(const text_table_t *table);
+void text_put_peek(const text_table_t *table);
+/* True when the row's name contains the text to peek at. */
+bool text_peek_matches(const text_table_t *table, uint32_t row);
+
+enum { TEXT_VALUE_COLUMNS = 11, TEXT_PERCENT_COLUMNS = 9 };
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* The writer's side of a live profile. Runs in hooks and signal handlers: no malloc, no locks, no stdio. */
+#include "profile/live.h"
+
+#include <string.h>
+
+#include "profile/intern.h"
+#include "profile/live_region.h"
+
+enum { CHARGE_STEP = 64 * 1024 }; /* the shared budget is asked in steps, not for each entry */
+
+/* -- room
+ * ----------------------------------------------------------------------------------------------------- */
+
+static live_ref_t reserve(live_t *live, size_t bytes) {
+  live_header_t *header = live->header;
+  uint64_t at = atomic_load_explicit(&header->used, memory_order_relaxed);
+  uint64_t end = at + ((bytes + 7) & ~(uint64_t)7);
+  if (bytes > header->size || end > header->size) return 0;
+  while (end > header->charged) {
+    size_t step = CHARGE_STEP;
+    if (header->charged + step > header->size) step = (size_t)(header->size - header->charged);
+    if (live->charge != NULL && !live->charge(live->charge_context, step)) return 0;
+    header->charged += step;
+  }
+  atomic_store_explicit(&header->used, end, memory_order_relaxed);
+  return (live_ref_t)(at / 8);
+}
+
+static live_ref_t reserve_buckets(live_t *live) {
+  return reserve(live, ((size_t)live->header->bucket_mask + 1) * sizeof(live_slot_t));
+}
+
+static live_slot_t *bucket(const live_header_t *header, live_ref_t table, uint32_t hash) {
+  return (live_slot_t *)live_at(header, table) + (hash & header->bucket_mask);
+}
+
+static live_ref_t first(const live_slot_t *slot) {
+  return atomic_load_explicit(slot, memory_order_relaxed); /* the writer reads its own stores */
+}
+
+static void publish(live_slot_t *slot, live_ref_t ref) {
+  atomic_store_explicit(slot, ref, memory_order_release); /* what `ref` names is complete: readers may look */
+}
+
+/* -- set-up
+ * --------------------------------------------------------------------------------------------------- */
+
+void live_prepare(void *memory, size_t size) {
+  live_header_t *header = memory;
+  header->magic = LIVE_MAGIC;
+  header->size = size;
+  atomic_store(&header->state, LIVE_WAITING);
+}
+
+static uint32_t bucket_count(size_t size) {
+  uint32_t count = 1024; /* about one bucket per 512 bytes: 64 K of them for 32 MiB */
+  while (count < 65536 && (size_t)count * 512 < size) count *= 2;
+  return count;
+}
+
+static size_t count_types(const live_setup_t *setup) {
+  size_t count = 0;
+  while (count < PROFILE_MAX_TYPES && setup->types[count].type[0] != '\0') count++;
+  return count;
+}
+
+static live_ref_t pseudo_function(live_t *live, const char *name) {
+  live_function_t function = {.name = live_string(live, name, strlen(name)), .kind = LIVE_PSEUDO};
+  return function.name == 0 ? 0 : live_function(live, &function);
+}
+
+static live_ref_t new_cell(live_t *live, live_slot_t *slot, live_ref_t node, live_ref_t labels) {
+  live_header_t *header = live->header;
+  live_ref_t ref = reserve(live, sizeof(live_cell_t) + header->value_count * sizeof(uint64_t));
+  if (ref == 0) return 0;
+  live_cell_t *cell = live_at(header, ref);
+  cell->node = node;
+  cell->labels = labels;
+  cell->chain = first(slot);
+  cell->previous = first(&header->last_cell);
+  publish(slot, ref);
+  publish(&header->last_cell, ref);
+  return ref;
+}
+
+bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setup) {
+  live_header_t *header = memory;
+  if (size < LIVE_MIN_BYTES) return false;
+  live_prepare(memory, size);
+  live->header = header;
+  header->value_count = (uint32_t)count_types(setup);
+  header->default_type = (uint32_t)setup->default_type;
+  memcpy(header->types, setup->types, sizeof header->types);
+  header->period_type = setup->period_type;
+  header->period = setup->period;
+  header->time_nanos = setup->time_nanos;
+  header->bucket_mask = bucket_count(size) - 1;
+  atomic_store(&header->used, (sizeof *header + 7) & ~(uint64_t)7);
+  header->strings = reserve_buckets(live);
+  header->functions = reserve_buckets(live);
+  header->nodes = reserve_buckets(live);
+  header->cells = reserve_buckets(live);
+  if (header->cells == 0 || header->nodes == 0 || header->functions == 0 || header->strings == 0)
+    return false;
+  live_ref_t overflow = live_child(live, LIVE_ROOT, pseudo_function(live, "[overflow]"), 0);
+  header->overflow_cell =
+      overflow == 0 ? 0 : new_cell(live, bucket(header, header->cells, overflow), overflow, 0);
+  return header->overflow_cell != 0;
+}
+
+/* -- entries
+ * -------------------------------------------------------------------------------------------------- */
+
+live_ref_t live_string(live_t *live, const char *data, size_t len) {
+  live_header_t *header = live->header;
+  uint32_t hash = hash_bytes(data, len, 0);
+  live_slot_t *slot = bucket(header, header->strings, hash);
+  for (live_ref_t ref = first(slot); ref != 0;) {
+    live_string_t *string = live_at(header, ref);
+    if (string->hash == hash && string->len == len && memcmp(string->bytes, data, len) == 0) return ref;
+    ref = string->chain;
+  }
+  if (len > UINT32_MAX - sizeof(live_string_t) - 8) return 0;
+  live_ref_t ref = reserve(live, sizeof(live_string_t) + len);
+  if (ref == 0) return 0;
+  live_string_t *string = live_at(header, ref);
+  string->hash = hash;
+  string->len = (uint32_t)len;
+  string->chain = first(slot);
+  memcpy(string->bytes, data, len);
+  publish(slot, ref);
+  return ref;
+}
+
+static bool same_place(const live_function_entry_t *entry, const live_function_t *function) {
+  return entry->file == function->file && entry->line == function->line && entry->kind == function->kind &&
+         function->kind == LIVE_LUA;
+}
+
+/* Lua functions are told apart by place and code, C functions by code (their address), so that a better name found later
+ * renames, not splits. */
+static bool same_function(const live_function_entry_t *entry, const live_function_t *function) {
+  switch ((live_kind_t)function->kind) {
+    case LIVE_LUA:
+      return same_place(entry, function) && entry->last_line == function->last_line && entry->code == function->code;
+    case LIVE_C:
+      return entry->kind == LIVE_C && entry->file == function->file && entry->code == function->code;
+    case LIVE_PSEUDO:
+      break;
+  }
+  return entry->kind == function->kind && first(&entry->name) == function->name;
+}
+
+live_ref_t live_function(live_t *live, const live_function_t *function) {
+  live_header_t *header = live->header;
+  uint32_t key[4] = {function->kind, function->file, (uint32_t)function->line, 0};
+  if (function->kind == LIVE_C) key[3] = function->code;
+  if (function->kind == LIVE_PSEUDO) key[3] = function->name;
+  uint32_t generation = 1;
+  live_slot_t *slot = bucket(header, header->functions, hash_bytes(key, sizeof key, 1));
+  for (live_ref_t ref = first(slot); ref != 0;) {
+    live_function_entry_t *entry = live_at(header, ref);
+    if (same_function(entry, function)) return ref;
+    if (same_place(entry, function) && entry->generation >= generation) generation = entry->generation + 1;
+    ref = entry->chain;
+  }
+  live_ref_t ref = reserve(live, sizeof(live_function_entry_t));
+  if (ref == 0) return 0;
+  live_function_entry_t *entry = live_at(header, ref);
+  atomic_store_explicit(&entry->name, function->name, memory_order_relaxed);
+  entry->file = function->file;
+  entry->line = function->line;
+  entry->last_line = function->last_line;
+  entry->code = function->code;
+  entry->kind = function->kind;
+  entry->generation = generation;
+  entry->chain = first(slot);
+  publish(slot, ref);
+  return ref;
+}
+
+void live_rename(live_t *live, live_ref_t function, live_ref_t name, uint32_t rank) {
+  live_function_entry_t *entry = live_at(live->header, function);
+  if (name == 0 || rank <= entry->name_rank) return;
+  entry->name_rank = rank;
+  publish(&entry->name, name);
+}
+
+uint32_t live_name_rank(const live_t *live, live_ref_t function) {
+  return ((live_function_entry_t *)live_at(live->header, function))->name_rank;
+}
+
+live_ref_t live_child(live_t *live, live_ref_t parent, live_ref_t function, int32_t line) {
+  live_header_t *header = live->header;
+  if (function == 0) return 0;
+  uint32_t key[3] = {parent, function, (uint32_t)line};
+  live_slot_t *slot = bucket(header, header->nodes, hash_bytes(key, sizeof key, 2));
+  for (live_ref_t ref = first(slot); ref != 0;) {
+    live_node_t *node = live_at(header, ref);
+    if (node->parent == parent && node->function == function && node->line == line) return ref;
+    ref = node->chain;
+  }
+  live_ref_t ref = reserve(live, sizeof(live_node_t));
+  if (ref == 0) return 0;
+  *(live_node_t *)live_at(header, ref) = (live_node_t){parent, function, line, first(slot)};
+  publish(slot, ref);
+  return ref;
+}
+
+/* -- counters
+ * ------------------------------------------------------------------------------------------------- */
+
+static void count(live_header_t *header, live_ref_t ref, const uint64_t *values) {
+  live_cell_t *cell = live_at(header, ref);
+  for (uint32_t i = 0; i < header->value_count; i++)
+    atomic_fetch_add_explicit(&cell->values[i], values[i], memory_order_relaxed);
+}
+
+void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *values) {
+  live_header_t *header = live->header;
+  uint32_t key[2] = {node, labels};
+  live_slot_t *slot = bucket(header, header->cells, hash_bytes(key, sizeof key, 3));
+  for (live_ref_t ref = first(slot); ref != 0;) {
+    live_cell_t *cell = live_at(header, ref);
+    if (cell->node == node && cell->labels == labels) {
+      count(header, ref, values);
+      return;
+    }
+    ref = cell->chain;
+  }
+  live_ref_t ref = new_cell(live, slot, node, labels);
+  if (ref != 0)
+    count(header, ref, values);
+  else
+    live_add_overflow(live, values);
+}
+
+void live_add_overflow(live_t *live, const uint64_t *values) {
+  count(live->header, live->header->overflow_cell, values);
+  live_lose(live, LOSS_OVERFLOW, 1);
+}
+
+void live_lose(live_t *live, loss_t reason, uint64_t count_lost) {
+  atomic_fetch_add_explicit(&live->header->losses[reason], count_lost, memory_order_relaxed);
+}
+
+void live_comment(live_t *live, const char *text) {
+  size_t len = strlen(text);
+  live_ref_t ref =
+      reserve(live, sizeof(live_string_t) + len); /* not interned: comments are a list of their own */
+  if (ref == 0) return;
+  live_string_t *string = live_at(live->header, ref);
+  string->len = (uint32_t)len;
+  memcpy(string->bytes, text, len);
+  string->next = first(&live->header->last_comment);
+  publish(&live->header->last_comment, ref);
+}
+
+void live_set_program(live_t *live, const char *name) {
+  live_ref_t ref = live_string(live, name, strlen(name));
+  if (ref != 0) publish(&live->header->program, ref);
+}
+
+void live_set_state(live_t *live, live_state_t state) {
+  atomic_store_explicit(&live->header->state, state, memory_order_release);
+}
+
+void live_set_duration(live_t *live, int64_t nanos) {
+  atomic_store_explicit(&live->header->duration_nanos, nanos, memory_order_relaxed);
+}
+
+void live_refuse(void *memory, size_t size, const char *why) {
+  live_header_t *header = memory;
+  if (size < sizeof *header) return;
+  live_prepare(memory, size);
+  strncpy(header->refusal, why, sizeof header->refusal - 1);
+  atomic_store_explicit(&header->state, LIVE_REFUSED, memory_order_release);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* Layout of a live profile's region, shared by its writer (live.c) and its reader (live_snapshot.c). */
+#ifndef LUAPULSE_PROFILE_LIVE_REGION_H
+#define LUAPULSE_PROFILE_LIVE_REGION_H
+
+#include "profile/live.h"
+
+#define LIVE_MAGIC 0x4c50756cu /* "lPuL": changes when the layout does */
+
+typedef _Atomic uint32_t
+    live_slot_t; /* a reference that readers may follow: published by release, read by acquire */
+
+typedef struct {
+  uint32_t hash;
+  uint32_t len;
+  live_ref_t chain; /* next in the bucket */
+  live_ref_t next;  /* comments only: the one before */
+  char bytes[];
+} live_string_t;
+
+typedef struct {
+  live_slot_t name; /* may be replaced by a better one while readers look */
+  live_ref_t file;
+  int32_t line, last_line;
+  uint32_t code;
+  uint32_t kind;
+  live_ref_t chain;
+  uint32_t name_rank;
+  uint32_t generation; /* 1 for the first code seen at (file, line), 2 for the next, … */
+} live_function_entry_t;
+
+typedef struct {
+  live_ref_t parent;
+  live_ref_t function;
+  int32_t line;
+  live_ref_t chain;
+} live_node_t;
+
+typedef struct {
+  live_ref_t node;
+  live_ref_t labels; /* string of key NUL value NUL …, or 0 */
+  live_ref_t chain;
+  live_ref_t previous;       /* the cell made before this one: how readers find them all */
+  _Atomic uint64_t values[]; /* value_count of them */
+} live_cell_t;
+
+struct live_header {
+  uint32_t magic;
+  _Atomic uint32_t state; /* live_state_t */
+  uint64_t size;          /* of the region, bytes */
+  _Atomic uint64_t used;  /* bytes handed out from the start of the region */
+  uint64_t charged;       /* bytes asked of the shared budget so far */
+  uint32_t value_count;
+  uint32_t bucket_mask; /* buckets per table - 1 */
+  uint32_t default_type;
+  live_type_t types[PROFILE_MAX_TYPES];
+  live_type_t period_type;
+  int64_t period;
+  int64_t time_nanos;
+  _Atomic int64_t duration_nanos;
+  _Atomic uint64_t losses[LOSS_COUNT];
+  live_slot_t last_cell;
+  live_slot_t last_comment;
+  live_slot_t program;
+  live_ref_t overflow_cell;
+  char refusal[256];
+  /* bucket heads, one array each, bucket_mask + 1 long */
+  live_ref_t strings, functions, nodes, cells;
+};
+
+static inline void *live_at(const live_header_t *header, live_ref_t ref) {
+  return (char *)header + (size_t)ref * 8;
+}
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* The reader's side of a live profile: copies it out while the writer goes on, or after it was killed.
+ * Every reference is checked against what the writer has handed out; a walk that leaves it is a named
+ * failure. */
+#include <string.h>
+
+#include "profile/intern.h"
+#include "profile/live.h"
+#include "profile/live_region.h"
+#include "profile/mem.h"
+
+enum { MAX_DEPTH = 4096, MAX_LABELS = 64 };
+
+typedef struct {
+  const live_header_t *header;
+  profile_t *profile;
+  bool corrupt;
+  uint32_t *functions; /* open addressing: reference of a live function, then its index in the profile */
+  size_t function_room, function_used;
+} reader_t;
+
+bool live_open(live_t *live, void *memory, size_t size, failure_t *failure) {
+  live_header_t *header = memory;
+  if (size < LIVE_MIN_BYTES || header->magic != LIVE_MAGIC || header->size != size)
+    return failure_set(failure, "the shared profile tables are not of this version of luapulse");
+  *live = (live_t){.header = header};
+  return true;
+}
+
+live_state_t live_state(const live_t *live) {
+  return (live_state_t)atomic_load_explicit(&live->header->state, memory_order_acquire);
+}
+
+const char *live_refusal(const live_t *live) {
+  return live->header->refusal;
+}
+
+size_t live_used(const live_t *live) {
+  return (size_t)atomic_load_explicit(&live->header->used, memory_order_relaxed);
+}
+
+uint64_t live_lost(const live_t *live, loss_t reason) {
+  return atomic_load_explicit(&live->header->losses[reason], memory_order_relaxed);
+}
+
+/* The entry at `ref`, or NULL (and the region is corrupt) when it does not lie whole inside it. */
+static const void *entry_at(reader_t *r, live_ref_t ref, size_t size) {
+  uint64_t at = (uint64_t)ref * 8;
+  if (ref == 0 || at < sizeof(live_header_t) || at + size > r->header->size) {
+    r->corrupt = true;
+    return NULL;
+  }
+  return live_at(r->header, ref);
+}
+
+static text_t string_at(reader_t *r, live_ref_t ref) {
+  const live_string_t *string = entry_at(r, ref, sizeof *string);
+  if (string == NULL || entry_at(r, ref, sizeof *string + string->len) == NULL) return (text_t){"", 0};
+  return (text_t){string->bytes, string->len};
+}
+
+static uint32_t read_string(reader_t *r, live_ref_t ref) {
+  if (ref == 0) return 0;
+  text_t text = string_at(r, ref);
+  return profile_string(r->profile, text.data, text.len);
+}
+
+/* A function whose file and line other code had before is marked, so that no tool merges the two. */
+static uint32_t read_name(reader_t *r, const live_function_entry_t *entry) {
+  text_t name = string_at(r, atomic_load_explicit(&entry->name, memory_order_acquire));
+  if (entry->generation <= 1) return profile_string(r->profile, name.data, name.len);
+  static const char mark[] = " [reload ";
+  char digits[12];
+  size_t digit_count = 0;
+  for (uint32_t n = entry->generation; n != 0; n /= 10) digits[digit_count++] = (char)('0' + n % 10);
+  char *text = mem_alloc(name.len + sizeof mark + digit_count + 1);
+  if (text == NULL) {
+    r->profile->failed = true;
+    return 0;
+  }
+  size_t len = name.len;
+  memcpy(text, name.data, len);
+  memcpy(text + len, mark, sizeof mark - 1);
+  len += sizeof mark - 1;
+  while (digit_count > 0) text[len++] = digits[--digit_count];
+  text[len++] = ']';
+  uint32_t string = profile_string(r->profile, text, len);
+  mem_free(text);
+  return string;
+}
+
+static uint32_t convert_function(reader_t *r, live_ref_t ref) {
+  const live_function_entry_t *entry = entry_at(r, ref, sizeof *entry);
+  if (entry == NULL) return PROFILE_NONE;
+  uint32_t name = read_name(r, entry);
+  profile_function_t function = {name, name, read_string(r, entry->file), entry->line};
+  return profile_function(r->profile, function);
+}
+
+static bool remember_function(reader_t *r, live_ref_t ref, uint32_t function) {
+  if ((r->function_used + 1) * 4 > r->function_room * 3) {
+    size_t room = r->function_room == 0 ? 256 : r->function_room * 2;
+    uint32_t *bigger = mem_alloc(room * 2 * sizeof *bigger);
+    if (bigger == NULL) return false;
+    for (size_t i = 0; i < r->function_room; i++) {
+      if (r->functions[2 * i] == 0) continue;
+      size_t at = hash_bytes(&r->functions[2 * i], 4, 0) & (room - 1);
+      while (bigger[2 * at] != 0) at = (at + 1) & (room - 1);
+      bigger[2 * at] = r->functions[2 * i];
+      bigger[2 * at + 1] = r->functions[2 * i + 1];
+    }
+    mem_free(r->functions);
+    r->functions = bigger;
+    r->function_room = room;
+  }
+  size_t at = hash_bytes(&ref, sizeof ref, 0) & (r->function_room - 1);
+  while (r->functions[2 * at] != 0) at = (at + 1) & (r->function_room - 1);
+  r->functions[2 * at] = ref;
+  r->functions[2 * at + 1] = function;
+  r->function_used++;
+  return true;
+}
+
+static uint32_t read_function(reader_t *r, live_ref_t ref) {
+  if (r->function_room > 0) {
+    size_t mask = r->function_room - 1;
+    for (size_t i = hash_bytes(&ref, sizeof ref, 0) & mask; r->functions[2 * i] != 0; i = (i + 1) & mask)
+      if (r->functions[2 * i] == ref) return r->functions[2 * i + 1];
+  }
+  uint32_t function = convert_function(r, ref);
+  if (function != PROFILE_NONE && !remember_function(r, ref, function)) r->profile->failed = true;
+  return function;
+}
+
+static uint32_t read_stack(reader_t *r, live_ref_t leaf) {
+  live_ref_t path[MAX_DEPTH];
+  size_t depth = 0;
+  for (live_ref_t ref = leaf; ref != LIVE_ROOT;) {
+    const live_node_t *node = entry_at(r, ref, sizeof *node);
+    if (node == NULL || depth == MAX_DEPTH) {
+      r->corrupt = true;
+      return PROFILE_NONE;
+    }
+    path[depth++] = ref;
+    ref = node->parent;
+  }
+  uint32_t stack = 0;
+  while (depth > 0) {
+    const live_node_t *node = live_at(r->header, path[--depth]);
+    uint32_t function = read_function(r, node->function);
+    if (function == PROFILE_NONE) return PROFILE_NONE;
+    stack = profile_stack(r->profile, stack, profile_frame(r->profile, function, node->line));
+  }
+  return stack;
+}
+
+static uint32_t read_labels(reader_t *r, live_ref_t ref) {
+  if (ref == 0) return 0;
+  text_t text = string_at(r, ref);
+  profile_label_t labels[MAX_LABELS];
+  size_t count = 0, at = 0;
+  while (at < text.len && count < MAX_LABELS) {
+    size_t key = at;
+    while (at < text.len && text.data[at] != '\0') at++;
+    size_t value = at + 1;
+    for (at = value; at < text.len && text.data[at] != '\0';) at++;
+    if (at >= text.len) break; /* not closed by its NUL: the writer never makes that */
+    labels[count++] = (profile_label_t){.key = profile_string(r->profile, text.data + key, value - 1 - key),
+                                        .str = profile_string(r->profile, text.data + value, at - value)};
+    at++;
+  }
+  return profile_label_set(r->profile, labels, count);
+}
+
+static void read_cells(reader_t *r) {
+  uint64_t steps = r->header->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
+  for (live_ref_t ref = atomic_load_explicit(&r->header->last_cell, memory_order_acquire);
+       ref != 0 && !r->corrupt && profile_ok(r->profile);) {
+    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + r->header->value_count * sizeof(uint64_t));
+    if (cell == NULL || steps-- == 0) {
+      r->corrupt = true;
+      return;
+    }
+    int64_t values[PROFILE_MAX_TYPES] = {0};
+    bool any = false;
+    for (uint32_t i = 0; i < r->header->value_count; i++) {
+      values[i] = (int64_t)atomic_load_explicit(&cell->values[i], memory_order_relaxed);
+      any = any || values[i] != 0;
+    }
+    if (any) {
+      uint32_t stack = read_stack(r, cell->node);
+      uint32_t labels = read_labels(r, cell->labels);
+      if (stack != PROFILE_NONE) profile_add(r->profile, stack, labels, values);
+    }
+    ref = cell->previous;
+  }
+}
+
+static void read_comments(reader_t *r) {
+  live_ref_t refs[32]; /* newest first in the region, oldest first in the profile */
+  size_t count = 0;
+  for (live_ref_t ref = atomic_load_explicit(&r->header->last_comment, memory_order_acquire);
+       ref != 0 && count < 32;) {
+    const live_string_t *string = entry_at(r, ref, sizeof *string);
+    if (string == NULL) return;
+    refs[count++] = ref;
+    ref = string->next;
+  }
+  while (count > 0) profile_add_comment(r->profile, read_string(r, refs[--count]));
+}
+
+static void read_head(reader_t *r) {
+  const live_header_t *h = r->header;
+  profile_t *p = r->profile;
+  live_type_t type;
+  for (uint32_t i = 0; i < h->value_count; i++) {
+    type = h->types[i];
+    type.type[sizeof type.type - 1] = type.unit[sizeof type.unit - 1] = '\0';
+    profile_add_type(p, type.type, type.unit);
+  }
+  p->default_type = h->default_type < p->type_count ? h->default_type : 0;
+  type = h->period_type;
+  type.type[sizeof type.type - 1] = type.unit[sizeof type.unit - 1] = '\0';
+  p->period_type = (profile_type_t){profile_cstring(p, type.type), profile_cstring(p, type.unit)};
+  p->period = h->period;
+  p->time_nanos = h->time_nanos;
+  p->duration_nanos = atomic_load_explicit(&h->duration_nanos, memory_order_relaxed);
+  p->program = read_string(r, atomic_load_explicit(&h->program, memory_order_acquire));
+  for (int reason = 0; reason < LOSS_COUNT; reason++)
+    p->losses[reason] = atomic_load_explicit(&h->losses[reason], memory_order_relaxed);
+  read_comments(r);
+}
+
+profile_t *live_snapshot(const live_t *live, failure_t *failure) {
+  reader_t r = {.header = live->header, .profile = profile_new()};
+  if (r.profile == NULL) {
+    failure_set(failure, "out of memory");
+    return NULL;
+  }
+  if (r.header->value_count > PROFILE_MAX_TYPES)
+    r.corrupt = true;
+  else
+    read_head(&r);
+  if (!r.corrupt) read_cells(&r);
+  mem_free(r.functions);
+  if (!r.corrupt && profile_ok(r.profile)) return r.profile;
+  failure_set(failure,
+              r.corrupt ? "the profile tables are corrupt: something overwrote them" : "out of memory");
+  profile_free(r.profile);
+  return NULL;
+}
