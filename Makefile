@@ -41,7 +41,8 @@ CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(CLI)) $(B)/obj/gen/profile.pb-c.
 MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 
-.PHONY: all build deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
+export CC
+.PHONY: all build tests-build deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
 all: deps
 	@$(MAKE) --no-print-directory build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
@@ -83,7 +84,43 @@ $(B)/lib/libluapulse$(1).a: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGEN
 endef
 $(foreach v,$(LUAS),$(eval $(call lua_module,$(v))))
 
+# -- tests ------------------------------------------------------------------------------------------------------------
+
+UNIT      := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*.c))
+SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
+TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl
+HOST_LUA  ?= 5.4
+
+tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page
+
+$(B)/tests/unit/%: tests/unit/%.c $(CORE_OBJ) $(call obj,$(READERS)) $(B)/obj/gen/profile.pb-c.o
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
+# Hosts that embed Lua, as a user's program would: the static library and Debian's liblua.
+$(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d $(call lua_cflags,$(HOST_LUA)) -o $@ $(filter %.c %.a,$^) \
+	  $$(pkg-config --libs lua$(HOST_LUA)) $(TEST_LIBS)
+$(B)/tests/web/make_page: tests/web/make_page.c $(CORE_OBJ)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
+define support_module
+$(B)/tests/lua/$(1)/%.so: tests/support/%.c
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) -shared $$(ALL_CFLAGS) $$(ALL_LDFLAGS) -MF $$@.d $(call lua_cflags,$(1)) -o $$@ $$<
+endef
+$(foreach v,$(LUAS),$(eval $(call support_module,$(v))))
+
+check: test-deps
+	@$(MAKE) --no-print-directory tests-build
+	@tests/run --quick $(T)
+test: test-deps
+	@$(MAKE) --no-print-directory tests-build
+	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
+	@tests/run $(T)
+
 clean:
 	rm -rf build demo.html demo.pb.gz
 
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/tests -name '*.d' 2>/dev/null)

@@ -2,6 +2,7 @@
 /* The C interface for hosts (include/luapulse.h), on top of sessions. */
 #include <string.h>
 
+#include "agent/options.h"
 #include "agent/session.h"
 #include "format/format.h"
 #include "profile/mem.h"
@@ -18,12 +19,11 @@ const char *luapulse_version(void) {
 }
 
 void luapulse_options_init(luapulse_profile_options_t *options) {
-  session_default_options(options);
+  *options = options_default();
 }
 
 int luapulse_start(lua_State *L, const luapulse_profile_options_t *options, luapulse_error_t *error) {
-  luapulse_profile_options_t defaults;
-  session_default_options(&defaults);
+  luapulse_profile_options_t defaults = options_default();
   session_region_t own = {0};
   return session_start(L, options != NULL ? options : &defaults, own, as_failure(error)) ? 0 : -1;
 }

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/options.h"
 #include "agent/session.h"
 
 LUAPULSE_API int luaopen_luapulse_autostart(lua_State *L);
@@ -23,7 +24,7 @@ typedef struct {
 static bool read_request(request_t *request) {
   const char *text = getenv(AUTOSTART_VARIABLE);
   unsigned clock;
-  session_default_options(&request->options);
+  request->options = options_default();
   if (text == NULL || sscanf(text, "%d %zu %u %u %u %u", &request->fd, &request->region.size, &clock,
                              &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
                              &request->options.cpu_max_samples_per_sec) != 6)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/binding.h"
+#include "agent/options.h"
 #include "agent/session.h"
 #include "profile/mem.h"
 
@@ -82,7 +83,7 @@ static void refuse_unknown(lua_State *L) {
 }
 
 static void read_options(lua_State *L, luapulse_profile_options_t *o) {
-  session_default_options(o);
+  *o = options_default();
   if (lua_isnoneornil(L, 1)) return;
   luaL_checktype(L, 1, LUA_TTABLE);
   refuse_unknown(L);

@@ -19,21 +19,6 @@
 
 static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
 
-void session_default_options(luapulse_profile_options_t *options) {
-  *options = (luapulse_profile_options_t){
-      .features = LUAPULSE_FEATURE_CPU,
-      .cpu_mode = LUAPULSE_COLLECTION_SAMPLING,
-      .heap_mode = LUAPULSE_COLLECTION_SAMPLING,
-      .cpu_clock = LUAPULSE_CLOCK_CPU,
-      .cpu_hz = 100,
-      .cpu_sample_mean_instr = 20000,
-      .cpu_max_samples_per_sec = 200,
-      .heap_sample_mean_bytes = 524288,
-      .max_memory_bytes = 32u << 20,
-      .max_process_memory_bytes = 64u << 20,
-  };
-}
-
 /* -- what can be asked for
  * ---------------------------------------------------------------------------------------- */
 

@@ -13,8 +13,6 @@ typedef struct {
   size_t size;
 } session_region_t;
 
-void session_default_options(luapulse_profile_options_t *options);
-
 bool session_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
                    failure_t *failure);
 profile_t *session_stop(lua_State *L, failure_t *failure);

@@ -42,6 +42,7 @@ static int signal_number;
 static struct sigaction old_action;
 static bool handler_installed;
 static unsigned active_count;
+static uint64_t kernel_tick; /* ns: 4 ms where CONFIG_HZ is 250 */
 
 static pid_t this_thread(void) {
   return (pid_t)syscall(SYS_gettid);
@@ -52,6 +53,7 @@ static pid_t this_thread(void) {
 
 static void set_timer(ticker_t *ticker) {
   uint64_t gap = random_jitter(&ticker->random, ticker->period);
+  gap = gap > kernel_tick / 2 ? gap - kernel_tick / 2 : 1; /* CPU timers fire at the kernel's next tick, half one late */
   uint64_t least = (ticker->arm_cost + ticker->sample_cost) * MAX_SHARE;
   if (gap < least) gap = least;
   struct itimerspec when = {.it_value = {(time_t)(gap / 1000000000u), (long)(gap % 1000000000u)}};
@@ -197,6 +199,8 @@ static void after_fork_child(void) {
 }
 
 static void set_up(void) {
+  struct timespec tick;
+  if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0) kernel_tick = (uint64_t)tick.tv_nsec;
   pthread_key_create(&own_ticker, on_thread_exit);
   pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }

@@ -12,6 +12,7 @@ typedef struct {
   int (*run)(int argc, char **argv); /* argv[0] is the command's name; the result is an exit status */
 } command_t;
 
+int run_run(int argc, char **argv);
 int report_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
 

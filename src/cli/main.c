@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 static const command_t commands[] = {
+    {"run", "run a Lua program and profile it", run_run},
     {"report", "show where time or memory went, as a table", report_run},
     {"convert", "turn a profile into another format", convert_run},
     {NULL, NULL, NULL},

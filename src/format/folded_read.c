@@ -31,21 +31,21 @@ static const char *last_of(const char *data, size_t len, const char *pair) {
 static bool parse_number(const char *data, size_t len, bool fraction, int64_t *number) {
   size_t i = 0;
   bool negative = len > 0 && data[0] == '-', round_up = false;
-  uint64_t value = 0;
+  uint64_t value = 0, largest = (uint64_t)INT64_MAX + (negative ? 1 : 0);
   if (negative) i++;
   if (i == len || data[i] < '0' || data[i] > '9') return false;
   for (; i < len && data[i] >= '0' && data[i] <= '9'; i++) {
     uint64_t digit = (uint64_t)(data[i] - '0');
-    if (value > ((uint64_t)INT64_MAX - digit) / 10) return false;
+    if (value > (largest - digit) / 10) return false;
     value = value * 10 + digit;
   }
   if (fraction && i < len && data[i] == '.') {
     i++;
-    round_up = i < len && data[i] >= '5' && value < (uint64_t)INT64_MAX;
+    round_up = i < len && data[i] >= '5' && value < largest;
     while (i < len && data[i] >= '0' && data[i] <= '9') i++;
   }
   if (round_up) value++;
-  *number = negative ? -(int64_t)value : (int64_t)value;
+  *number = (int64_t)(negative ? -value : value);
   return i == len;
 }
 

@@ -6,7 +6,7 @@
 #include "format/text.h"
 #include "profile/mem.h"
 
-enum { MOST_INDENT = 40 }; /* deeper than this, the depth is written as a number */
+enum { MOST_INDENT = 20 }; /* levels; deeper than this, the depth is written as a number */
 
 typedef struct {
   const text_table_t *table;
@@ -53,8 +53,8 @@ static void enter(void *context, uint32_t node) {
   text_put_value(table, table->summary->totals[node]);
   text_put_percent(table, table->summary->totals[node]);
   text_put_value(table, table->summary->self[node]);
-  size_t indent = depth < MOST_INDENT ? depth : MOST_INDENT, used;
-  used = 2 * TEXT_VALUE_COLUMNS + TEXT_PERCENT_COLUMNS + 2 + indent;
+  size_t indent = 2 * (depth < MOST_INDENT ? depth : MOST_INDENT);
+  size_t used = 2 * TEXT_VALUE_COLUMNS + TEXT_PERCENT_COLUMNS + 2 + indent;
   sink_format(table->sink, "  %*s", (int)indent, "");
   if (depth > MOST_INDENT) {
     sink_format(table->sink, "(depth %zu) ", depth + 1);

@@ -138,12 +138,13 @@ static bool same_place(const live_function_entry_t *entry, const live_function_t
          function->kind == LIVE_LUA;
 }
 
-/* Lua functions are told apart by place and code, C functions by code (their address), so that a better name found later
- * renames, not splits. */
+/* Lua functions are told apart by place and code, C functions by code (their address), so that a better name
+ * found later renames, not splits. */
 static bool same_function(const live_function_entry_t *entry, const live_function_t *function) {
   switch ((live_kind_t)function->kind) {
     case LIVE_LUA:
-      return same_place(entry, function) && entry->last_line == function->last_line && entry->code == function->code;
+      return same_place(entry, function) && entry->last_line == function->last_line &&
+             entry->code == function->code;
     case LIVE_C:
       return entry->kind == LIVE_C && entry->file == function->file && entry->code == function->code;
     case LIVE_PSEUDO:

@@ -102,4 +102,10 @@ uint64_t live_lost(const live_t *live, loss_t reason);
  * corrupt. */
 profile_t *live_snapshot(const live_t *live, failure_t *failure);
 
+/* A copy of the region as it is now, to measure from later; its memory is the caller's to mem_free(header).
+ * False when memory is out. */
+bool live_save(const live_t *live, live_t *copy);
+/* What has come since `before` was saved of the same region. */
+profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure_t *failure);
+
 #endif

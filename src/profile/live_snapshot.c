@@ -13,6 +13,7 @@ enum { MAX_DEPTH = 4096, MAX_LABELS = 64 };
 
 typedef struct {
   const live_header_t *header;
+  const live_header_t *before; /* a saved copy whose counts are taken off, or NULL */
   profile_t *profile;
   bool corrupt;
   uint32_t *functions; /* open addressing: reference of a live function, then its index in the profile */
@@ -172,6 +173,15 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref) {
   return profile_label_set(r->profile, labels, count);
 }
 
+/* A cell never moves: it stands in the saved copy at the same place, if it was there at all. */
+static uint64_t count_before(const reader_t *r, live_ref_t ref, uint32_t value) {
+  if (r->before == NULL) return 0;
+  uint64_t end = (uint64_t)ref * 8 + sizeof(live_cell_t) + r->header->value_count * sizeof(uint64_t);
+  if (end > atomic_load_explicit(&r->before->used, memory_order_relaxed)) return 0;
+  return atomic_load_explicit(&((const live_cell_t *)live_at(r->before, ref))->values[value],
+                              memory_order_relaxed);
+}
+
 static void read_cells(reader_t *r) {
   uint64_t steps = r->header->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
   for (live_ref_t ref = atomic_load_explicit(&r->header->last_cell, memory_order_acquire);
@@ -184,7 +194,8 @@ static void read_cells(reader_t *r) {
     int64_t values[PROFILE_MAX_TYPES] = {0};
     bool any = false;
     for (uint32_t i = 0; i < r->header->value_count; i++) {
-      values[i] = (int64_t)atomic_load_explicit(&cell->values[i], memory_order_relaxed);
+      values[i] =
+          (int64_t)(atomic_load_explicit(&cell->values[i], memory_order_relaxed) - count_before(r, ref, i));
       any = any || values[i] != 0;
     }
     if (any) {
@@ -228,11 +239,33 @@ static void read_head(reader_t *r) {
   p->program = read_string(r, atomic_load_explicit(&h->program, memory_order_acquire));
   for (int reason = 0; reason < LOSS_COUNT; reason++)
     p->losses[reason] = atomic_load_explicit(&h->losses[reason], memory_order_relaxed);
+  if (r->before != NULL) {
+    int64_t earlier = atomic_load_explicit(&r->before->duration_nanos, memory_order_relaxed);
+    p->time_nanos += earlier;
+    p->duration_nanos -= earlier;
+    for (int reason = 0; reason < LOSS_COUNT; reason++)
+      p->losses[reason] -= atomic_load_explicit(&r->before->losses[reason], memory_order_relaxed);
+  }
   read_comments(r);
 }
 
+bool live_save(const live_t *live, live_t *copy) {
+  uint64_t used = atomic_load_explicit(&live->header->used, memory_order_acquire);
+  if (used < sizeof(live_header_t) || used > live->header->size) return false;
+  *copy = (live_t){.header = mem_alloc((size_t)used)};
+  if (copy->header == NULL) return false;
+  memcpy(copy->header, live->header,
+         (size_t)used); /* counters may move meanwhile: each is read whole, once */
+  atomic_store_explicit(&copy->header->used, used, memory_order_relaxed);
+  return true;
+}
+
 profile_t *live_snapshot(const live_t *live, failure_t *failure) {
-  reader_t r = {.header = live->header, .profile = profile_new()};
+  return live_snapshot_since(live, NULL, failure);
+}
+
+profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure_t *failure) {
+  reader_t r = {.header = live->header, .before = before ? before->header : NULL, .profile = profile_new()};
   if (r.profile == NULL) {
     failure_set(failure, "out of memory");
     return NULL;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* Starting the program to be profiled and waiting for it, without getting in its way: its environment,
+ * signals, output and exit status are its own. */
+#ifndef LUAPULSE_CLI_LAUNCH_H
+#define LUAPULSE_CLI_LAUNCH_H
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "cli/interpreter.h"
+#include "luapulse.h"
+
+typedef struct {
+  pid_t pid;
+  int wait_status; /* of waitpid(), once it has ended */
+  sigset_t old_mask;
+} child_t;
+
+/* Starts argv with the module activated through the interpreter's start-up variable; tables_fd reaches the
+ * module alone. False with *exec_error set (errno) when the program could not be started. */
+bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int tables_fd, size_t tables_size,
+            const luapulse_profile_options_t *options, int *exec_error, failure_t *failure);
+
+/* Waits until the program ends (true) or `seconds` have passed (false; 0 waits for good). Signals that were
+ * sent to us alone go on to the program; those of the terminal it has got itself. */
+bool launch_wait(child_t *child, unsigned seconds);
+
+/* Ends this process as the program ended: with its status, or by its signal. */
+_Noreturn void launch_end_alike(const child_t *child);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* Output file names; see output.h. */
+#include "cli/output.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+bool output_add(output_t *output, const char *name, failure_t *failure) {
+  if (output->count == OUTPUT_MAX) return failure_set(failure, "at most %d files", OUTPUT_MAX);
+  output->names[output->count++] = name;
+  return true;
+}
+
+/* Copies the name with its % signs replaced. False when it is too long or has an unknown one. */
+static bool expand(const char *name, pid_t pid, char *path) {
+  size_t used = 0;
+  for (; *name != '\0'; name++) {
+    char piece[32] = {name[0], '\0'};
+    if (name[0] == '%') {
+      name++;
+      time_t now = time(NULL);
+      struct tm local;
+      if (*name == 'p')
+        snprintf(piece, sizeof piece, "%d", (int)pid);
+      else if (*name == 't')
+        strftime(piece, sizeof piece, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+      else if (*name != '%')
+        return false;
+    }
+    size_t len = strlen(piece);
+    if (used + len >= PATH_MAX) return false;
+    memcpy(path + used, piece, len);
+    used += len;
+  }
+  path[used] = '\0';
+  return true;
+}
+
+static bool has_time(const char *name) {
+  for (; *name != '\0'; name++) {
+    if (*name == '%' && name[1] == 't') return true;
+    if (*name == '%' && name[1] != '\0') name++;
+  }
+  return false;
+}
+
+bool output_check(output_t *output, bool repeated, failure_t *failure) {
+  char path[PATH_MAX];
+  if (output->count == 0) {
+    output->names[output->count++] = repeated ? "luapulse.%p.%t.pb.gz" : "luapulse.%p.pb.gz";
+    if (!repeated) output->names[output->count++] = "luapulse.%p.html";
+  }
+  for (size_t i = 0; i < output->count; i++) {
+    const char *name = output->names[i];
+    if (!expand(name, 1, path))
+      return failure_set(failure, "the name '%s' is too long or has a %% sign that is not %%p, %%t or %%%%",
+                         name);
+    if (output->format == NULL && format_for_path(path) == NULL)
+      return failure_set(
+          failure,
+          "the name '%s' tells no format: end it in .pb.gz, .html, .folded, .speedscope.json, .callgrind or "
+          ".txt, or say -f",
+          name);
+    if (repeated && !has_time(name))
+      return failure_set(
+          failure, "with --interval the name '%s' needs %%t in it, or each profile would replace the last",
+          name);
+  }
+  return true;
+}
+
+bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, char *path,
+                  failure_t *failure) {
+  if (!expand(output->names[i], pid, path))
+    return failure_set(failure, "the name '%s' is too long", output->names[i]);
+  const format_t *format = output->format != NULL ? output->format : format_for_path(path);
+  return format_write_file(profile, format, path, failure);
+}
+
+void output_suggest(const output_t *output, pid_t pid) {
+  for (size_t i = 0; i < output->count; i++) {
+    char path[PATH_MAX];
+    if (!expand(output->names[i], pid, path)) continue;
+    const format_t *format = output->format != NULL ? output->format : format_for_path(path);
+    if (strcmp(format->name, "pprof") == 0)
+      fprintf(stderr, "luapulse: try  luapulse report %s   or  go tool pprof -http=: %s\n", path, path);
+    else if (strcmp(format->name, "html") == 0)
+      fprintf(stderr, "luapulse: open %s in a browser\n", path);
+  }
+}

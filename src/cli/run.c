@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/* luapulse run: profiles a program without touching it. The tables live in memory shared with the program,
+ * and this process, its parent, writes the profile: it is there however the program ends. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/options.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+#include "cli/output.h"
+#include "format/format.h"
+#include "profile/live.h"
+#include "profile/mem.h"
+
+enum { STATUS_NOT_RUNNABLE = 126, STATUS_NOT_FOUND = 127, STATUS_NO_PROFILE = 125 };
+
+typedef struct {
+  luapulse_profile_options_t options;
+  output_t output;
+  unsigned interval; /* seconds, 0: one profile at the end */
+  const char *lua;   /* version the user names, or NULL */
+  int loud;          /* -1 quiet, 0 when a person looks, 1 always */
+  char **command;
+} run_t;
+
+static int print_help(void) {
+  fputs(
+      "Usage: luapulse run [OPTIONS] -- PROGRAM [ARGUMENTS]\n\n"
+      "Runs a Lua program and profiles it, without any change to it. The profile is written when it ends,\n"
+      "however it ends; its exit status, signals and output are its own.\n\n"
+      "Options:\n"
+      "  -o, --output FILE    where to write; may be given several times. The format is told by the name\n"
+      "                       (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the "
+      "process,\n"
+      "                       %t the time. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
+      "  -f, --format FORMAT  write every FILE in this format\n"
+      "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
+      "      --clock CLOCK    cpu (default) or instructions (reproducible, slower)\n"
+      "      --mean-instr N   instructions clock: one sample in N instructions (default 20000)\n"
+      "      --max-rate N     instructions clock: at most N samples a second (default 200, 0: no limit)\n"
+      "      --interval SEC   write a profile of every SEC seconds, while it runs; FILE must have %t in it\n"
+      "      --memory MIB     room for the tables (default 32)\n"
+      "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 jit\n"
+      "  -q, --quiet          say nothing but errors\n"
+      "  -v, --verbose        say what was written also when no terminal looks on\n"
+      "  -h, --help           this\n\n"
+      "Exit status: the program's. 125: it was not profiled; 126, 127: it could not be run; 2: wrong "
+      "usage.\n\n"
+      "Examples:\n"
+      "  luapulse run -o app.html -- lua5.4 app.lua 10\n"
+      "  luapulse run -F 500 -o app.pb.gz -- luajit app.lua && luapulse report app.pb.gz\n"
+      "  luapulse run --interval 60 -o 'app.%t.pb.gz' -- ./server.lua\n",
+      stdout);
+  return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+/* -- options
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool read_number(const char *text, unsigned least, unsigned most, unsigned *value) {
+  char *end;
+  errno = 0;
+  unsigned long number = strtoul(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < least || number > most)
+    return false;
+  *value = (unsigned)number;
+  return true;
+}
+
+/* 0 to go on, otherwise an exit status + 1. */
+static int read_options(run_t *run, int argc, char **argv) {
+  enum { CLOCK = 256, MEAN_INSTR, MAX_RATE, INTERVAL, MEMORY, LUA };
+  static const struct option longs[] = {
+      {"output", required_argument, NULL, 'o'},
+      {"format", required_argument, NULL, 'f'},
+      {"rate", required_argument, NULL, 'F'},
+      {"clock", required_argument, NULL, CLOCK},
+      {"mean-instr", required_argument, NULL, MEAN_INSTR},
+      {"max-rate", required_argument, NULL, MAX_RATE},
+      {"interval", required_argument, NULL, INTERVAL},
+      {"memory", required_argument, NULL, MEMORY},
+      {"lua", required_argument, NULL, LUA},
+      {"quiet", no_argument, NULL, 'q'},
+      {"verbose", no_argument, NULL, 'v'},
+      {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0},
+  };
+  luapulse_profile_options_t *o = &run->options;
+  unsigned mib;
+  failure_t failure;
+  opterr = 0;
+  for (int option; (option = getopt_long(argc, argv, "+:o:f:F:qvh", longs, NULL)) != -1;) {
+    switch (option) {
+      case 'o':
+        if (!output_add(&run->output, optarg, &failure)) return 1 + cli_usage("run", "%s", failure.text);
+        break;
+      case 'f':
+        run->output.format = format_by_name(optarg);
+        if (run->output.format == NULL) return 1 + cli_usage("run", "there is no format '%s'", optarg);
+        break;
+      case 'F':
+        if (!read_number(optarg, 1, 10000, &o->cpu_hz))
+          return 1 + cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg);
+        break;
+      case CLOCK:
+        if (strcmp(optarg, "cpu") != 0 && strcmp(optarg, "instructions") != 0)
+          return 1 + cli_usage("run", "--clock takes cpu or instructions, not '%s'", optarg);
+        o->cpu_clock = optarg[0] == 'c' ? LUAPULSE_CLOCK_CPU : LUAPULSE_CLOCK_INSTRUCTIONS;
+        break;
+      case MEAN_INSTR:
+        if (!read_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
+          return 1 + cli_usage("run", "--mean-instr takes a number from 1 to 1000000000, not '%s'", optarg);
+        break;
+      case MAX_RATE:
+        if (!read_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
+          return 1 + cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg);
+        break;
+      case INTERVAL:
+        if (!read_number(optarg, 1, 1000000000, &run->interval))
+          return 1 + cli_usage("run", "--interval takes a number of seconds, at least 1, not '%s'", optarg);
+        break;
+      case MEMORY:
+        if (!read_number(optarg, 1, 4096, &mib))
+          return 1 + cli_usage("run", "--memory takes a number of MiB from 1 to 4096, not '%s'", optarg);
+        o->max_memory_bytes = (size_t)mib << 20;
+        break;
+      case LUA:
+        run->lua = optarg;
+        break;
+      case 'q':
+        run->loud = -1;
+        break;
+      case 'v':
+        run->loud = 1;
+        break;
+      case 'h':
+        return 1 + print_help();
+      default:
+        return 1 + cli_bad_option("run", argv, option);
+    }
+  }
+  run->command = argv + optind;
+  if (optind == argc) return 1 + cli_usage("run", "the program to run is missing");
+  if (!output_check(&run->output, run->interval > 0, &failure))
+    return 1 + cli_usage("run", "%s", failure.text);
+  return 0;
+}
+
+/* -- running
+ * -----------------------------------------------------------------------------------------------------------
+ */
+
+static void *make_tables(size_t size, int *fd, failure_t *failure) {
+  *fd = memfd_create("luapulse", MFD_CLOEXEC);
+  void *memory = MAP_FAILED;
+  if (*fd >= 0 && ftruncate(*fd, (off_t)size) == 0)
+    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+  if (memory == MAP_FAILED) {
+    failure_set(failure, "no memory for tables of %zu bytes: %s", size, strerror(errno));
+    if (*fd >= 0) close(*fd);
+    return NULL;
+  }
+  live_prepare(memory, size);
+  return memory;
+}
+
+/* What was run, as the profile's program: the command line, cut. */
+static void name_program(profile_t *profile, char **command) {
+  char text[256];
+  size_t used = 0;
+  for (; *command != NULL && used + 1 < sizeof text; command++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used > 0 ? " " : "", *command);
+  profile->program = profile_string(profile, text, used < sizeof text ? used : sizeof text - 1);
+}
+
+static bool talks(const run_t *run) {
+  return run->loud > 0 || (run->loud == 0 && isatty(STDERR_FILENO));
+}
+
+static void tell(const run_t *run, const profile_t *profile, const char *path) {
+  int64_t samples = 0;
+  uint64_t lost = 0;
+  for (size_t i = 0; i < profile->sample_count; i++) samples += profile->samples[i].values[0];
+  for (int reason = 0; reason < LOSS_COUNT; reason++)
+    if (reason != LOSS_RATE_LIMITED) lost += profile->losses[reason];
+  if (!talks(run)) return;
+  fprintf(stderr, "luapulse: %lld samples", (long long)samples);
+  if (lost > 0) fprintf(stderr, " (%llu lost or incomplete)", (unsigned long long)lost);
+  fprintf(stderr, ", written to %s\n", path);
+}
+
+/* Writes what has come since `before`, or all of it. */
+static bool write_profile(const run_t *run, const live_t *live, const live_t *before, pid_t pid) {
+  failure_t failure = {""};
+  profile_t *profile = live_snapshot_since(live, before, &failure);
+  if (profile == NULL) {
+    cli_failed("run", "no profile: %s", failure.text);
+    return false;
+  }
+  name_program(profile, run->command);
+  bool all = true;
+  for (size_t i = 0; i < run->output.count; i++) {
+    char path[PATH_MAX];
+    if (output_write(&run->output, i, profile, pid, path, &failure))
+      tell(run, profile, path);
+    else
+      all = cli_failed("run", "%s", failure.text) == STATUS_OK;
+  }
+  profile_free(profile);
+  return all;
+}
+
+/* True when the program's Lua did take part; otherwise says why not. */
+static bool took_part(const run_t *run, const live_t *live, const interpreter_t *interpreter) {
+  switch (live_state(live)) {
+    case LIVE_WAITING:
+      cli_failed("run", "%s was not profiled: it started no Lua %s that reads %s (lua -E does not)",
+                 run->command[0], interpreter->version, interpreter->init);
+      return false;
+    case LIVE_REFUSED:
+      cli_failed("run", "%s was not profiled: %s", run->command[0], live_refusal(live));
+      return false;
+    case LIVE_RUNNING:
+    case LIVE_ENDED:
+      break;
+  }
+  return true;
+}
+
+/* Profiles of each interval while the program runs. `before` ends as what the last of them covered. */
+static void watch(const run_t *run, child_t *child, const live_t *live, live_t *before) {
+  while (!launch_wait(child, run->interval)) {
+    live_state_t state = live_state(live);
+    if (state != LIVE_RUNNING && state != LIVE_ENDED) continue;
+    live_t now = {0};
+    bool saved = live_save(live, &now);
+    write_profile(run, saved ? &now : live, before->header != NULL ? before : NULL, child->pid);
+    if (!saved) continue;
+    mem_free(before->header);
+    *before = now;
+  }
+}
+
+int run_run(int argc, char **argv) {
+  run_t run = {.options = options_default()};
+  int status = read_options(&run, argc, argv);
+  if (status != 0) return status - 1;
+
+  interpreter_t interpreter = {0};
+  failure_t failure = {""};
+  bool known = run.lua != NULL ? interpreter_named(&interpreter, run.lua, &failure)
+                               : interpreter_find(&interpreter, run.command[0], &failure);
+  if (!known)
+    return cli_failed("run", "%s", failure.text), interpreter.missing ? STATUS_NOT_FOUND : STATUS_NO_PROFILE;
+
+  int fd, exec_error;
+  size_t size = run.options.max_memory_bytes;
+  void *memory = make_tables(size, &fd, &failure);
+  if (memory == NULL) return cli_failed("run", "%s", failure.text), STATUS_NO_PROFILE;
+  child_t child;
+  if (!launch(&child, run.command, &interpreter, fd, size, &run.options, &exec_error, &failure))
+    return cli_failed("run", "%s", failure.text),
+           exec_error == EACCES ? STATUS_NOT_RUNNABLE : STATUS_NOT_FOUND;
+  close(fd);
+
+  live_t live, before = {0};
+  live_open(&live, memory, size, NULL);
+  watch(&run, &child, &live, &before);
+  bool done = took_part(&run, &live, &interpreter) &&
+              write_profile(&run, &live, before.header != NULL ? &before : NULL, child.pid);
+  if (done && talks(&run) && run.interval == 0) output_suggest(&run.output, child.pid);
+  mem_free(before.header);
+  if (!done && child.wait_status == 0) return STATUS_NO_PROFILE;
+  launch_end_alike(&child);
+}
