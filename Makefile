@@ -10,8 +10,8 @@ CC      ?= cc
 V       ?= 0
 SANITIZE ?=
 
-B := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 comma := ,
+B := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 Q := $(if $(filter 0,$(V)),@)
 say = $(if $(filter 0,$(V)),@printf '  %-8s %s\n' '$(1)' '$(2)')
 
@@ -46,6 +46,7 @@ export CC
 all: deps
 	@$(MAKE) --no-print-directory build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
+	@:
 
 # Installs what is missing (apt) or lists it and stops before anything is built.
 deps:
@@ -84,6 +85,45 @@ $(B)/lib/libluapulse$(1).a: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGEN
 endef
 $(foreach v,$(LUAS),$(eval $(call lua_module,$(v))))
 
+# -- see it work ----------------------------------------------------------------------------------------------------
+
+demo: deps
+	@$(MAKE) --no-print-directory build
+	@echo; echo 'Profiling examples/shop.lua on lua5.4:'; echo
+	@build/luapulse run -q -o demo.html -o demo.pb.gz -- lua5.4 examples/shop.lua
+	@echo; build/luapulse report --top 12 demo.pb.gz
+	@echo; echo 'Written: demo.html (flame graph: open it in a browser) and demo.pb.gz (the profile). Now try:'
+	@echo '  build/luapulse report --lines demo.pb.gz'
+	@echo '  build/luapulse report --peek render demo.pb.gz'
+	@echo '  build/luapulse run -o app.html -- lua5.4 your-app.lua'
+	@echo '  go tool pprof -http=: demo.pb.gz'
+
+bench: test-deps
+	@$(MAKE) --no-print-directory build
+	@bench/run $(BENCH)
+
+# -- install ----------------------------------------------------------------------------------------------------------
+
+LIBDIR ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
+install: build
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(MANDIR)/man3'
+	install -m 755 $(B)/luapulse '$(DESTDIR)$(PREFIX)/bin/luapulse'
+	install -m 644 include/luapulse.h '$(DESTDIR)$(PREFIX)/include/luapulse.h'
+	install -m 644 man/*.1 '$(DESTDIR)$(MANDIR)/man1/'
+	install -m 644 man/*.3 '$(DESTDIR)$(MANDIR)/man3/'
+	for v in $(LUAS); do \
+	  install -d "$(DESTDIR)$(LIBDIR)/lua/$$v" && \
+	  install -m 755 $(B)/lua/$$v/luapulse.so "$(DESTDIR)$(LIBDIR)/lua/$$v/luapulse.so" && \
+	  install -m 644 $(B)/lib/libluapulse$$v.a "$(DESTDIR)$(LIBDIR)/libluapulse$$v.a" && \
+	  sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; '"s|@LUA@|$$v|" luapulse.pc.in \
+	    >"$(DESTDIR)$(LIBDIR)/pkgconfig/luapulse$$v.pc" || exit 1; done
+	ln -sf luapulse$(lastword $(LUAS)).pc '$(DESTDIR)$(LIBDIR)/pkgconfig/luapulse.pc'
+uninstall:
+	rm -f '$(DESTDIR)$(PREFIX)/bin/luapulse' '$(DESTDIR)$(PREFIX)/include/luapulse.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/luapulse.pc'
+	rm -f $(foreach v,$(LUAS),'$(DESTDIR)$(LIBDIR)/lua/$(v)/luapulse.so' '$(DESTDIR)$(LIBDIR)/libluapulse$(v).a' '$(DESTDIR)$(LIBDIR)/pkgconfig/luapulse$(v).pc')
+	rm -f $(patsubst man/%,'$(DESTDIR)$(MANDIR)/man1/%',$(wildcard man/*.1)) $(patsubst man/%,'$(DESTDIR)$(MANDIR)/man3/%',$(wildcard man/*.3))
+
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 UNIT      := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
@@ -93,6 +133,7 @@ TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl
 HOST_LUA  ?= 5.4
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page
+	@:
 
 $(B)/tests/unit/%: tests/unit/%.c $(CORE_OBJ) $(call obj,$(READERS)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
@@ -119,6 +160,22 @@ test: test-deps
 	@$(MAKE) --no-print-directory tests-build
 	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
 	@tests/run $(T)
+
+# Long runs, not part of `make test`: minutes of fuzzing and of storms.
+FUZZ_SECONDS ?= 300
+fuzz: test-deps
+	@scripts/fuzz $(FUZZ_SECONDS)
+soak: test-deps
+	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
+	@scripts/soak
+
+lint: test-deps
+	@$(MAKE) --no-print-directory build
+	@scripts/lint
+
+help:
+	@sed -n '2,5p' Makefile | sed 's/^# *//'
+	@echo 'make soak, make fuzz: long runs; make lint: clang-format, clang-tidy; make uninstall, make clean'
 
 clean:
 	rm -rf build demo.html demo.pb.gz

@@ -55,13 +55,13 @@ static void put_spaces(sink_t *sink, size_t count) {
 void text_put_value(const text_table_t *table, int64_t value) {
   char text[VALUE_TEXT_BYTES];
   value_text(table->scale, value, text);
-  sink_format(table->sink, "%*s", TEXT_VALUE_COLUMNS, text);
+  sink_format(table->sink, " %*s", TEXT_VALUE_COLUMNS - 1, text); /* apart even when too wide */
 }
 
 void text_put_percent(const text_table_t *table, int64_t value) {
   char text[VALUE_TEXT_BYTES];
   value_percent(value, table->summary->total, text);
-  sink_format(table->sink, "%*s", TEXT_PERCENT_COLUMNS, text);
+  sink_format(table->sink, " %*s", TEXT_PERCENT_COLUMNS - 1, text);
 }
 
 void text_put_row(const text_table_t *table, uint32_t row, size_t used) {

@@ -2,6 +2,7 @@
 -- Names have no spaces. A test that returns without an error has passed.
 local t = { runtime = os.getenv("RUNTIME") or "?" }
 t.is_luajit = type(rawget(_G, "jit")) == "table"
+t.version = t.is_luajit and "LuaJIT" or _VERSION
 
 local names, tests = {}, {}
 
@@ -37,6 +38,19 @@ function t.truthy(value, what)
   if not value then error((what or "value") .. " is " .. tostring(value), 2) end
 end
 
+-- low <= value <= high
+function t.between(value, low, high, what)
+  if not (value >= low and value <= high) then
+    error(("%s: expected %s to %s, got %s"):format(what or "value", tostring(low), tostring(high), tostring(value)), 2)
+  end
+end
+
+function t.contains(text, part, what)
+  if not tostring(text):find(part, 1, true) then
+    error((what or "text") .. ": expected in it: " .. part .. "\ngot: " .. tostring(text), 2)
+  end
+end
+
 -- body must fail with a message that holds the text
 function t.fails(text, body, ...)
   local ok, message = pcall(body, ...)
@@ -52,6 +66,78 @@ function t.burn(seconds)
   local x = 0
   while os.clock() < stop do for i = 1, 200 do x = x + i % 7 end end
   return x
+end
+
+-- The instructions clock, dense and reproducible; more options may be given.
+function t.exact(mean, options)
+  local all = { cpu_clock = "instructions", cpu_sample_mean_instr = mean or 100, cpu_max_samples_per_sec = 0, seed = 4711 }
+  for name, value in pairs(options or {}) do all[name] = value end
+  return all
+end
+
+-- The profile of one call of body.
+function t.profile(options, body, ...)
+  local pulse = require "luapulse"
+  pulse.start(options)
+  body(...)
+  return pulse.stop()
+end
+
+-- Functions of a profile by name, counted from its samples: { flat =, cum =, file =, defined =, samples = }.
+function t.functions(profile)
+  local by_name = {}
+  for _, sample in ipairs(profile:samples()) do
+    local seen = {}
+    for depth, frame in ipairs(sample.stack) do
+      local f = by_name[frame.name]
+      if not f then
+        f = { flat = 0, cum = 0, file = frame.file, defined = frame.defined, lines = {} }
+        by_name[frame.name] = f
+      end
+      f.lines[frame.line] = true
+      if depth == 1 then f.flat = f.flat + sample.samples end
+      if not seen[frame.name] then f.cum = f.cum + sample.samples end
+      seen[frame.name] = true
+    end
+  end
+  return by_name
+end
+
+-- The stacks of a profile as text, root first: { ["a;b;c"] = samples }.
+function t.stacks(profile)
+  local stacks = {}
+  for _, sample in ipairs(profile:samples()) do
+    local path = {}
+    for depth = #sample.stack, 1, -1 do path[#path + 1] = sample.stack[depth].name end
+    local text = table.concat(path, ";")
+    stacks[text] = (stacks[text] or 0) + sample.samples
+  end
+  return stacks
+end
+
+-- How many samples have a stack with that piece of path in it, root first.
+function t.samples_with(profile, path)
+  local count = 0
+  for text, samples in pairs(t.stacks(profile)) do
+    if (";" .. text .. ";"):find(";" .. path .. ";", 1, true) then count = count + samples end
+  end
+  return count
+end
+
+-- The name must be in the profile; returns its row.
+function t.row(profile, name)
+  local row = t.functions(profile)[name]
+  if not row then error("no function is called " .. name .. " in\n" .. profile:folded(), 2) end
+  return row
+end
+
+-- count of n is what a share p gives, by the normal approximation of the binomial: within 4 sigma.
+function t.share(count, n, p, what)
+  local sigma = math.sqrt(p * (1 - p) / n)
+  local off = (count / n - p) / sigma
+  if math.abs(off) > 4 then
+    error(("%s: share %.4f of %d samples, expected %.4f: off by %.1f sigma"):format(what, count / n, n, p, off), 2)
+  end
 end
 
 return t

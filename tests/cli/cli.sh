@@ -1,0 +1,33 @@
+# For the tests of the command line: source it, define functions test_NAME, end with `cli_main "$@"`.
+# `bash FILE --list` names the tests, `bash FILE NAME` runs one, in an empty folder of its own that is removed.
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+luapulse=$root/${BUILD:-build}/luapulse
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+same() { [ "$1" = "$2" ] || fail "${3:-value}: expected '$2', got '$1'"; }
+has() { grep -qF -- "$2" "$1" || { cat "$1" >&2; fail "'$2' is not in $1"; }; }
+lacks() { ! grep -qF -- "$2" "$1" || { cat "$1" >&2; fail "'$2' is in $1"; }; }
+
+# status COMMAND…: runs it, output in out and err, status in $status
+status() {
+  "$@" >out 2>err
+  status=$?
+}
+
+cli_main() {
+  local names
+  names=$(declare -F | sed -n 's/^declare -f test_//p')
+  if [ "${1:-}" = --list ]; then
+    echo "$names"
+    return
+  fi
+  local folder
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  cd "$folder" || exit 2
+  for name in ${1:-$names}; do "test_$name"; done
+}
