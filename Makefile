@@ -42,7 +42,7 @@ MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 
 export CC
-.PHONY: all build tests-build deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
+.PHONY: all build tests-build install-files deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
 all: deps
 	@$(MAKE) --no-print-directory build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
@@ -106,7 +106,9 @@ bench: test-deps
 
 LIBDIR ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
-install: build
+install: all
+	@$(MAKE) --no-print-directory install-files
+install-files:
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(MANDIR)/man3'
 	install -m 755 $(B)/luapulse '$(DESTDIR)$(PREFIX)/bin/luapulse'
 	install -m 644 include/luapulse.h '$(DESTDIR)$(PREFIX)/include/luapulse.h'
@@ -169,6 +171,8 @@ soak: test-deps
 	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
 	@scripts/soak
 
+format:
+	clang-format -i src/*/*.[ch] include/*.h tests/*/*.[ch] examples/*.c
 lint: test-deps
 	@$(MAKE) --no-print-directory build
 	@scripts/lint

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/options.h"
+#include "agent/label.h"
 #include "agent/session.h"
 #include "format/format.h"
 #include "profile/mem.h"
@@ -47,6 +48,10 @@ int luapulse_resume(lua_State *L, luapulse_error_t *error) {
 int luapulse_labels(lua_State *L, const char *const *keys, const char *const *values, size_t count,
                     luapulse_error_t *error) {
   size_t len = 0, at = 0;
+  if (count > LABEL_MAX_COUNT) {
+    failure_set(as_failure(error), "at most %d labels, got %zu", LABEL_MAX_COUNT, count);
+    return -1;
+  }
   for (size_t i = 0; i < count; i++) len += strlen(keys[i]) + strlen(values[i]) + 2;
   char *text = mem_alloc(len + 1);
   if (text == NULL) {
@@ -70,6 +75,10 @@ void luapulse_get_status(lua_State *L, luapulse_status_t *status) {
 
 int luapulse_profile_write(const luapulse_profile_t *profile, const char *path, const char *format,
                            luapulse_error_t *error) {
+  if (profile == NULL) { /* what a failed stop returned */
+    failure_set(as_failure(error), "there is no profile to write to '%s'", path);
+    return -1;
+  }
   const format_t *chosen = format != NULL ? format_by_name(format) : format_for_path(path);
   if (chosen == NULL) {
     failure_set(as_failure(error),

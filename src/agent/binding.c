@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "agent/binding.h"
+#include "agent/label.h"
 #include "agent/options.h"
 #include "agent/session.h"
 #include "profile/mem.h"
 
-/* -- options
- * ---------------------------------------------------------------------------------------------------- */
+/* -- options --------------------------------------------------------------------------------------------- */
 
 static const char KNOWN[] =
     "cpu, heap, cpu_clock, cpu_hz, cpu_sample_mean_instr, cpu_max_samples_per_sec, heap_sample_mean_bytes, "
@@ -71,11 +71,11 @@ static void refuse_unknown(lua_State *L) {
     if (lua_type(L, -2) != LUA_TSTRING)
       luaL_error(L, "luapulse: options are named; got a %s as a name (known: %s)", luaL_typename(L, -2),
                  KNOWN);
-    const char *name = lua_tostring(L, -2);
-    const char *at = strstr(KNOWN, name);
-    size_t len = strlen(name);
-    bool known = false;
-    for (; at != NULL && len > 0 && !known; at = strstr(at + 1, name))
+    size_t len;
+    const char *name = lua_tolstring(L, -2, &len);
+    const char *at = strlen(name) == len ? strstr(KNOWN, name) : NULL;
+    bool known = false, one_word = len > 0 && strpbrk(name, ", ") == NULL; /* not a piece of the list */
+    for (; at != NULL && one_word && !known; at = strstr(at + 1, name))
       known = (at == KNOWN || at[-1] == ' ') && (at[len] == ',' || at[len] == '\0');
     if (!known) luaL_error(L, "luapulse: unknown option \"%s\" (known: %s)", name, KNOWN);
     lua_pop(L, 1);
@@ -111,8 +111,7 @@ static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   o->seed = (uint64_t)read_number(L, "seed", 0, 0, 9e15, "a whole number");
 }
 
-/* -- functions
- * -------------------------------------------------------------------------------------------------- */
+/* -- functions ------------------------------------------------------------------------------------------- */
 
 static int raise_failure(lua_State *L, const failure_t *failure) {
   return luaL_error(L, "luapulse: %s", failure->text);
@@ -180,18 +179,19 @@ static int pulse_status(lua_State *L) {
 
 /* A label's key or value: a string without NUL (that ends it), or a number or boolean as text. Pushes it. */
 static const char *label_text(lua_State *L, int index, size_t *len) {
+  index = lv_absindex(L, index);
   if (lua_isboolean(L, index))
     lua_pushstring(L, lua_toboolean(L, index) ? "true" : "false");
   else
     lua_pushvalue(L, index);
   const char *text = lua_tolstring(L, -1, len); /* converts the copy: lua_next needs the key as it is */
-  if (text == NULL)
+  if (text == NULL) {
     luaL_error(L, "luapulse: labels are strings, numbers or booleans, got a %s", luaL_typename(L, index));
-  if (strlen(text) != *len) luaL_error(L, "luapulse: a label holds a NUL byte");
+  } else if (strlen(text) != *len) {
+    luaL_error(L, "luapulse: a label holds a NUL byte");
+  }
   return text;
 }
-
-enum { MAX_LABEL_COUNT = 32 };
 
 static int pulse_labels(lua_State *L) {
   failure_t failure = {{0}};
@@ -204,7 +204,7 @@ static int pulse_labels(lua_State *L) {
     lua_pushnil(L);
     while (lua_next(L, 1)) {
       size_t len;
-      if (count == 2 * MAX_LABEL_COUNT) return luaL_error(L, "luapulse: at most %d labels", MAX_LABEL_COUNT);
+      if (count == 2 * LABEL_MAX_COUNT) return luaL_error(L, "luapulse: at most %d labels", LABEL_MAX_COUNT);
       label_text(L, -2, &len);
       lua_rawseti(L, 2, ++count);
       label_text(L, -1, &len);

@@ -32,8 +32,7 @@ static void set_number(lua_State *L, const char *field, int64_t value) {
   lua_setfield(L, -2, field);
 }
 
-/* -- write, folded
- * ------------------------------------------------------------------------------------------------ */
+/* -- write, folded --------------------------------------------------------------------------------------- */
 
 static int profile_write(lua_State *L) {
   luapulse_error_t error = {{0}};
@@ -43,29 +42,55 @@ static int profile_write(lua_State *L) {
   return 0;
 }
 
-/* Pushes what the sink holds and closes it. */
-static void push_sink(lua_State *L, sink_t *sink) {
+/* Heap memory at work while Lua values are made of it. */
+typedef struct {
+  summary_t *summary;
+  uint32_t *ranking;
+  sink_t *sink;
+} work_t;
+
+static void free_work(work_t *work) {
+  summary_free(work->summary);
+  mem_free(work->ranking);
+  if (work->sink != NULL) sink_close(work->sink, NULL);
+  *work = (work_t){0};
+}
+
+static int collect_work(lua_State *L) {
+  free_work(lua_touserdata(L, 1));
+  return 0;
+}
+
+/* Freed by the collector should making a value raise a memory error. */
+static work_t *push_work(lua_State *L) {
+  work_t *work = lv_newuserdata(L, sizeof *work);
+  *work = (work_t){0};
+  lua_newtable(L);
+  lua_pushcfunction(L, collect_work);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return work;
+}
+
+/* Pushes what the sink holds. */
+static void push_sink(lua_State *L, const work_t *work) {
   size_t len = 0;
-  const char *text = sink != NULL ? sink_memory(sink, &len) : NULL;
-  char *copy = lv_newuserdata(L, len + 1); /* may raise: then the sink leaks, nothing worse */
-  if (text != NULL) memcpy(copy, text, len);
-  if (sink != NULL) sink_close(sink, NULL);
+  const char *text = work->sink != NULL ? sink_memory(work->sink, &len) : NULL;
   if (text == NULL) luaL_error(L, "luapulse: out of memory");
-  lua_pushlstring(L, copy, len);
-  lua_remove(L, -2);
+  lua_pushlstring(L, text, len);
 }
 
 static int profile_folded(lua_State *L) {
   profile_t *p = check_profile(L);
-  sink_t *sink = sink_to_memory();
-  if (sink != NULL) folded_write(p, sink);
-  push_sink(L, sink);
+  work_t *work = push_work(L);
+  work->sink = sink_to_memory();
+  if (work->sink != NULL) folded_write(p, work->sink);
+  push_sink(L, work);
+  free_work(work);
   return 1;
 }
 
-/* -- top
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- top ------------------------------------------------------------------------------------------------- */
 
 static int top_tostring(lua_State *L) {
   lua_getfield(L, 1, "text");
@@ -91,56 +116,31 @@ static void push_rows(lua_State *L, const summary_t *summary, const uint32_t *ra
   }
 }
 
-typedef struct {
-  summary_t *summary;
-  uint32_t *ranking;
-} top_memory_t;
-
-static int free_top(lua_State *L) {
-  top_memory_t *memory = lua_touserdata(L, 1);
-  summary_free(memory->summary);
-  mem_free(memory->ranking);
-  *memory = (top_memory_t){0};
-  return 0;
-}
-
-/* Freed by the collector should building the rows raise a memory error. */
-static top_memory_t *push_top_memory(lua_State *L) {
-  top_memory_t *memory = lv_newuserdata(L, sizeof *memory);
-  *memory = (top_memory_t){0};
-  lua_newtable(L);
-  lua_pushcfunction(L, free_top);
-  lua_setfield(L, -2, "__gc");
-  lua_setmetatable(L, -2);
-  return memory;
-}
-
 static int profile_top(lua_State *L) {
   profile_t *p = check_profile(L);
   lua_Integer wanted = luaL_optinteger(L, 2, 10);
   size_t rows = wanted < 0 ? 0 : (size_t)wanted, count = 0;
-  top_memory_t *memory = push_top_memory(L);
-  memory->summary = summary_new(p, p->default_type, SUMMARY_FUNCTIONS);
-  memory->ranking = memory->summary != NULL ? summary_ranking(memory->summary, &count) : NULL;
-  if (memory->ranking == NULL) return luaL_error(L, "luapulse: out of memory");
-  push_rows(L, memory->summary, memory->ranking, count < rows || rows == 0 ? count : rows);
+  work_t *work = push_work(L);
+  work->summary = summary_new(p, p->default_type, SUMMARY_FUNCTIONS);
+  work->ranking = work->summary != NULL ? summary_ranking(work->summary, &count) : NULL;
+  if (work->ranking == NULL) return luaL_error(L, "luapulse: out of memory");
+  push_rows(L, work->summary, work->ranking, count < rows || rows == 0 ? count : rows);
 
   text_options_t options = {
       .view = TEXT_TOP, .by = SUMMARY_FUNCTIONS, .type = p->default_type, .rows = rows, .width = 100};
-  sink_t *sink = sink_to_memory();
-  if (sink != NULL) text_report(p, &options, sink, NULL);
-  push_sink(L, sink);
+  work->sink = sink_to_memory();
+  if (work->sink != NULL) text_report(p, &options, work->sink, NULL);
+  push_sink(L, work);
+  free_work(work);
   lua_setfield(L, -2, "text");
-  if (luaL_newmetatable(L, "luapulse.top")) {
-    lua_pushcfunction(L, top_tostring);
-    lua_setfield(L, -2, "__tostring");
-  }
+  luaL_newmetatable(L, "luapulse.top");
+  lua_pushcfunction(L, top_tostring); /* also when it was there: memory may have run out as it was made */
+  lua_setfield(L, -2, "__tostring");
   lua_setmetatable(L, -2);
   return 1;
 }
 
-/* -- samples, stats
- * ----------------------------------------------------------------------------------------------- */
+/* -- samples, stats -------------------------------------------------------------------------------------- */
 
 static void push_stack(lua_State *L, const profile_t *p, uint32_t stack) {
   lua_newtable(L);
@@ -214,8 +214,7 @@ static int profile_stats(lua_State *L) {
   return 1;
 }
 
-/* -- the object
- * --------------------------------------------------------------------------------------------------- */
+/* -- the object ------------------------------------------------------------------------------------------ */
 
 static int profile_gc(lua_State *L) {
   profile_t **slot = luaL_checkudata(L, 1, TYPE);
@@ -236,7 +235,11 @@ static const luaL_Reg methods[] = {
 };
 
 void binding_register_profile(lua_State *L) {
-  if (luaL_newmetatable(L, TYPE)) {
+  luaL_newmetatable(L, TYPE);
+  lua_getfield(L, -1, "__index"); /* the last to be set: one left half-made by a memory error is made again */
+  bool whole = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  if (!whole) {
     lua_pushcfunction(L, profile_gc);
     lua_setfield(L, -2, "__gc");
     lua_pushcfunction(L, profile_tostring);

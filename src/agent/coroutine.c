@@ -113,8 +113,7 @@ static int tracked_wrap(lua_State *L) {
   return 1;
 }
 
-/* -- putting them in and taking them out
- * ------------------------------------------------------------------------ */
+/* -- putting them in and taking them out ----------------------------------------------------------------- */
 
 static const struct {
   const char *name;

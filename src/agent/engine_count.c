@@ -15,20 +15,26 @@
 
 static void on_count(lua_State *L, lua_Debug *ar);
 
+static bool host_counts(const vm_t *vm) {
+  return vm->host.function != NULL && (vm->host.mask & LUA_MASKCOUNT);
+}
+
 static void arm(vm_t *vm, lua_State *L) {
   uint64_t gap = random_exponential(&vm->random, (double)vm->options.cpu_sample_mean_instr);
   if (gap > INT_MAX) gap = INT_MAX;
-  bool host_counts = vm->host.function != NULL && (vm->host.mask & LUA_MASKCOUNT);
-  if (host_counts && vm->host_left > 0 && (uint64_t)vm->host_left < gap) gap = (uint64_t)vm->host_left;
+  if (host_counts(vm) && vm->host_left > 0 && (uint64_t)vm->host_left < gap) gap = (uint64_t)vm->host_left;
   lua_sethook(L, on_count, LUA_MASKCOUNT | (vm->host.function != NULL ? vm->host.mask : 0), (int)gap);
 }
 
 static void unhook(vm_t *vm, lua_State *L) {
-  if (lua_gethook(L) == on_count) host_hook_restore(L, &vm->host, vm->hook_count_offset);
+  if (lua_gethook(L) != on_count) return;
+  host_hook_t ours = host_hook_save(L, vm->hook_count_offset), host = vm->host;
+  int64_t left = vm->host_left - (ours.count - ours.left); /* what this coroutine has used up of its gap */
+  host.left = left > 0 ? (int)left : 1;
+  host_hook_restore(L, &host, vm->hook_count_offset);
 }
 
-/* -- the rate limit: a token a sample, refilled with time
- * -------------------------------------------------------- */
+/* -- the rate limit: a token a sample, refilled with time ------------------------------------------------ */
 
 static bool within_rate(vm_t *vm) {
   double rate = (double)vm->options.cpu_max_samples_per_sec;
@@ -43,22 +49,24 @@ static bool within_rate(vm_t *vm) {
   return true;
 }
 
-/* -- the hook
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the hook -------------------------------------------------------------------------------------------- */
+
+/* The host's count goes on by `gap` instructions. True when it ran out; then it starts anew. */
+static bool count_for_host(vm_t *vm, int gap) {
+  vm->host_left -= gap;
+  if (vm->host_left > 0) return false;
+  vm->host_left = vm->host.count;
+  return true;
+}
 
 /* An instruction count ran out. True when the host's did. */
 static bool count_event(vm_t *vm, lua_State *L) {
   int gap = lua_gethookcount(L);
-  bool host_counts = vm->host.function != NULL && (vm->host.mask & LUA_MASKCOUNT);
   bool host_due = false, ours = true;
   vm->instructions += (uint64_t)gap;
-  if (host_counts) {
-    vm->host_left -= gap;
-    host_due = vm->host_left <= 0;
-    if (host_due) {
-      vm->host_left = vm->host.count;
-      ours = random_unit(&vm->random) * (double)vm->options.cpu_sample_mean_instr <= 1.0;
-    }
+  if (host_counts(vm)) {
+    host_due = count_for_host(vm, gap);
+    if (host_due) ours = random_unit(&vm->random) * (double)vm->options.cpu_sample_mean_instr <= 1.0;
   }
   arm(vm, L);
   if (ours && within_rate(vm)) {
@@ -78,17 +86,17 @@ static void on_count(lua_State *L, lua_Debug *ar) {
   }
   bool due = vm->host.function != NULL && (vm->host.mask & host_hook_mask_of(ar->event)) != 0;
   if (!vm_profiled(vm) || vm->engine != &engine_count || vm->paused) {
+    if (ar->event == LUA_HOOKCOUNT) due = host_counts(vm) && count_for_host(vm, lua_gethookcount(L));
     unhook(vm, L); /* a coroutine that slept through the end of the session */
   } else if (ar->event == LUA_HOOKCOUNT) {
-    vm->busy = 1;
+    vm_keep_out(vm);
     due = count_event(vm, L);
-    vm->busy = 0;
+    vm_let_in(vm);
   }
   if (due) vm->host.function(L, ar); /* last: it may raise an error */
 }
 
-/* -- the engine
- * --------------------------------------------------------------------------------------------------- */
+/* -- the engine ------------------------------------------------------------------------------------------ */
 
 static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
   (void)failure;
@@ -110,7 +118,6 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
 }
 
 static void stop(vm_t *vm, lua_State *L) {
-  vm->host.left = (int)vm->host_left;
   bool replaced = lua_gethook(L) != on_count && !vm->paused;
   if (replaced)
     live_comment(&vm->live, "the program set a debug hook of its own, which ended sampling where it was set");
@@ -132,6 +139,11 @@ static void pause_changed(vm_t *vm, lua_State *L) {
   if (vm->paused) {
     unhook(vm, L); /* others take theirs off when they next fire */
   } else {
+    host_hook_t host = host_hook_save(L, vm->hook_count_offset); /* it counted on in the meantime */
+    if (host.function == vm->host.function) {
+      vm->host = host;
+      vm->host_left = host.left;
+    }
     vm->instructions = 0;
     arm_if_free(vm, L);
   }

@@ -12,7 +12,11 @@
 #include "agent/sampler.h"
 #include "agent/time.h"
 
-enum { ARMED_MASK = LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT };
+/* Our mask and count are like no host's, so that each tells whether the host has stored its own since. */
+enum {
+  ARMED_MASK = LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT | 0x40, /* the VM minds known bits only */
+  ARMED_COUNT = 0x5eed4321
+};
 
 static void on_hook(lua_State *L, lua_Debug *ar);
 
@@ -20,28 +24,53 @@ static int armed_mask(const host_hook_t *host) {
   return ARMED_MASK | (host->mask & LUA_MASKLINE); /* line events of this very instruction stay the host's */
 }
 
-/* -- in the signal handler, or with vm->busy set
- * ------------------------------------------------------------------ */
+/* -- in the signal handler, or between vm_keep_out and vm_let_in ----------------------------------------- */
+
+static void set_hook(const vm_t *vm, lua_State *L, const host_hook_t *host) {
+  host_hook_t ours = {on_hook, armed_mask(host), vm->hook_count_offset != 0 ? ARMED_COUNT : 1, 1};
+  host_hook_restore(L, &ours, vm->hook_count_offset);
+}
+
+/* A tick may come while the host is inside lua_sethook, which stores the hook, then mask and count in either
+ * order. If it had stored the hook, ours replaced it, and what it stored after is what it wants. True when it
+ * did. */
+static bool heed_host(const vm_t *vm, lua_State *L, host_hook_t *host) {
+  int mask = lua_gethookmask(L), count = lua_gethookcount(L);
+  bool new_mask = mask != armed_mask(host), new_count = count != (vm->hook_count_offset != 0 ? ARMED_COUNT : 1);
+  if (!new_mask && !new_count) return false;
+  if (new_mask) host->mask = mask;
+  if (new_count) host->count = count;
+  host->left = host->count;
+  return true;
+}
 
 static void disarm(vm_t *vm, armed_hook_t *armed) {
   /* armed states are alive: they are on the chain of running coroutines, or anchored */
-  if (armed->L != NULL && lua_gethook(armed->L) == on_hook)
+  if (armed->L != NULL && lua_gethook(armed->L) == on_hook) {
+    heed_host(vm, armed->L, &armed->host);
     host_hook_restore(armed->L, &armed->host, vm->hook_count_offset);
+  }
   armed->L = NULL;
 }
 
 static void arm(vm_t *vm, armed_hook_t *armed, lua_State *L) {
-  if (armed->L == L && lua_gethook(L) == on_hook) return; /* the last tick's hook still waits */
+  if (armed->L == L && lua_gethook(L) == on_hook) { /* the last tick's hook still waits … */
+    if (heed_host(vm, L, &armed->host)) set_hook(vm, L, &armed->host); /* … or would wait for ever */
+    return;
+  }
   disarm(vm, armed);
   host_hook_t host = host_hook_save(L, vm->hook_count_offset);
-  if (host.function == on_hook) host = vm->last_host_hook; /* inherited from a creator that was armed */
+  if (host.function == on_hook) { /* inherited from a creator that was armed */
+    host = vm->last_host_hook;
+    host.left = host.count;
+  }
   if ((host.mask & LUA_MASKCOUNT) && vm->hook_count_offset == 0) {
     live_lose(&vm->live, LOSS_DROPPED, 1); /* arming would restart the host's count */
     return;
   }
-  armed->host = host;
+  armed->host = vm->last_host_hook = host;
   armed->L = L;
-  lua_sethook(L, on_hook, armed_mask(&host), 1);
+  set_hook(vm, L, &host);
 }
 
 static void on_tick(tick_listener_t *listener) {
@@ -57,20 +86,16 @@ static void on_tick(tick_listener_t *listener) {
     disarm(vm, &vm->armed[1]);
 }
 
-/* -- the hook
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the hook -------------------------------------------------------------------------------------------- */
 
 /* Puts the host's hook back on L. Returns it, with *due telling whether this event was one it asked for. */
 static host_hook_t unhook(vm_t *vm, lua_State *L, int event, bool *due) {
   host_hook_t host = vm->last_host_hook; /* for a coroutine that inherited our hook from its creator */
+  host.left = host.count;
   for (int i = 0; i < 2; i++) {
     if (vm->armed[i].L != L) continue;
     host = vm->armed[i].host;
-    if (lua_gethookmask(L) !=
-        armed_mask(&host)) { /* the host was inside lua_sethook when the tick came: its words hold */
-      host.mask = lua_gethookmask(L);
-      host.count = host.left = lua_gethookcount(L);
-    }
+    heed_host(vm, L, &host);
   }
   *due = host.function != NULL && (host.mask & host_hook_mask_of(event)) != 0;
   if (event == LUA_HOOKCOUNT && (host.mask & LUA_MASKCOUNT)) {
@@ -89,9 +114,9 @@ static void take(vm_t *vm, lua_State *L, int event) {
   uint64_t weight;
   switch (ticker_take(vm->listener.ticker, vm->not_before, &weight)) {
     case TICK_TAKEN: {
-      uint64_t start = time_monotonic();
+      uint64_t start = time_thread_cpu();
       sampler_take(vm, L, event == LUA_HOOKCALL ? 1 : 0, weight);
-      ticker_cost(vm->listener.ticker, time_monotonic() - start);
+      ticker_cost(vm->listener.ticker, time_thread_cpu() - start);
       break;
     }
     case TICK_OTHER_THREAD:
@@ -110,15 +135,14 @@ static void on_hook(lua_State *L, lua_Debug *ar) {
     return;
   }
   bool due;
-  vm->busy = 1; /* a tick now must not arm again what is being undone */
+  vm_keep_out(vm); /* a tick now must not arm again what is being undone */
   host_hook_t host = unhook(vm, L, ar->event, &due);
   if (vm_profiled(vm) && !vm->paused && vm->engine == &engine_hook) take(vm, L, ar->event);
-  vm->busy = 0;
+  vm_let_in(vm);
   if (due) host.function(L, ar); /* last: it may raise an error */
 }
 
-/* -- the engine
- * --------------------------------------------------------------------------------------------------- */
+/* -- the engine ------------------------------------------------------------------------------------------ */
 
 static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
   vm->hook_count_offset = host_hook_find_counter(L);
@@ -133,9 +157,9 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
 static void stop(vm_t *vm, lua_State *L) {
   (void)L;
   ticker_leave(&vm->listener);
-  vm->busy = 1;
+  vm_keep_out(vm);
   for (int i = 0; i < 2; i++) disarm(vm, &vm->armed[i]);
-  vm->busy = 0;
+  vm_let_in(vm);
 }
 
 static void pause_changed(vm_t *vm, lua_State *L) {
@@ -144,17 +168,21 @@ static void pause_changed(vm_t *vm, lua_State *L) {
 }
 
 static void created(vm_t *vm, lua_State *co) {
-  vm->busy = 1;
-  if (lua_gethook(co) == on_hook) host_hook_restore(co, &vm->armed[0].host, vm->hook_count_offset);
-  vm->busy = 0;
+  vm_keep_out(vm);
+  if (lua_gethook(co) == on_hook) {
+    host_hook_t host = vm->last_host_hook;
+    host.left = host.count; /* a new coroutine counts from the start */
+    host_hook_restore(co, &host, vm->hook_count_offset);
+  }
+  vm_let_in(vm);
 }
 
 static void leaving(vm_t *vm, lua_State *co) {
   if (vm->armed[0].L != co && vm->armed[1].L != co) return;
-  vm->busy = 1;
+  vm_keep_out(vm);
   for (int i = 0; i < 2; i++)
     if (vm->armed[i].L == co) disarm(vm, &vm->armed[i]);
-  vm->busy = 0;
+  vm_let_in(vm);
 }
 
 const engine_t engine_hook = {

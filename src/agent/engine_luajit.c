@@ -19,8 +19,7 @@ static _Atomic(vm_t *) owner; /* the VM whose profiler is on */
 static pid_t owner_pid;
 static void (*mark_vm)(int); /* LuaJIT's signal handler; its argument is not used */
 
-/* -- the host's SIGPROF and ITIMER_PROF, kept while LuaJIT changes them
- * ------------------------------------------- */
+/* -- the host's SIGPROF and ITIMER_PROF, kept while LuaJIT changes them ---------------------------------- */
 
 typedef struct {
   sigset_t mask;
@@ -43,8 +42,7 @@ static void give_back(const prof_state_t *state) {
   pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
 }
 
-/* -- ticks and samples
- * --------------------------------------------------------------------------------------------- */
+/* -- ticks and samples ----------------------------------------------------------------------------------- */
 
 static void on_tick(tick_listener_t *listener) {
   vm_t *vm = (vm_t *)listener; /* its first member */
@@ -57,12 +55,12 @@ static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
   (void)samples;
   (void)vmstate;
   if (!vm_profiled(vm) || vm->paused) return;
-  vm->busy = 1;
+  vm_keep_out(vm);
   switch (ticker_take(vm->listener.ticker, vm->not_before, &weight)) {
     case TICK_TAKEN: {
-      uint64_t start = time_monotonic();
+      uint64_t start = time_thread_cpu();
       sampler_take(vm, L, 0, weight);
-      ticker_cost(vm->listener.ticker, time_monotonic() - start);
+      ticker_cost(vm->listener.ticker, time_thread_cpu() - start);
       break;
     }
     case TICK_OTHER_THREAD:
@@ -71,11 +69,10 @@ static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
     case TICK_NONE:
       break;
   }
-  vm->busy = 0;
+  vm_let_in(vm);
 }
 
-/* -- the engine
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the engine ------------------------------------------------------------------------------------------ */
 
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   prof_state_t host;
@@ -127,9 +124,9 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
 
 static void stop(vm_t *vm, lua_State *L) {
   ticker_leave(&vm->listener);
-  vm->busy = 1;
+  vm_keep_out(vm);
   end(L);
-  vm->busy = 0;
+  vm_let_in(vm);
   atomic_store(&owner, NULL);
 }
 

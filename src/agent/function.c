@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/call_site.h"
 #include "agent/luajit.h"
 #include "agent/vm.h"
 #include "profile/intern.h"
 
 enum { CHECK_CODE_EVERY = 1000000000, MAX_NAME = 256, MAX_FILE = 4096 };
 
-/* -- the cache
- * ------------------------------------------------------------------------------------------------ */
+/* -- the cache ------------------------------------------------------------------------------------------- */
 
 static const void *key_of(lua_State *L) {
   lua_CFunction c = lua_tocfunction(L, -1);
@@ -47,8 +47,7 @@ static function_entry_t *claim(vm_t *vm, const void *key) {
   return victim;
 }
 
-/* -- identity
- * ------------------------------------------------------------------------------------------------- */
+/* -- identity -------------------------------------------------------------------------------------------- */
 
 static bool is_c(const lua_Debug *ar) {
   return ar->what != NULL && ar->what[0] == 'C';
@@ -70,8 +69,7 @@ static bool still_the_same(vm_t *vm, lua_State *L, const lua_Debug *ar, function
   return entry->code == code_of(vm, L, ar, entry->key);
 }
 
-/* -- names
- * ---------------------------------------------------------------------------------------------------- */
+/* -- names ----------------------------------------------------------------------------------------------- */
 
 void function_name(vm_t *vm, live_ref_t function, const char *name, size_t len, uint32_t rank) {
   if (rank <= live_name_rank(&vm->live, function))
@@ -80,10 +78,11 @@ void function_name(vm_t *vm, live_ref_t function, const char *name, size_t len, 
 }
 
 /* What the caller calls it. 5.4 gives metamethods without their underscores. */
-static void name_by_call_site(vm_t *vm, lua_State *L, lua_Debug *ar, live_ref_t function) {
+static void name_by_call_site(vm_t *vm, lua_State *L, lua_Debug *ar, int level, live_ref_t function) {
   ar->name = NULL;
   if (!lua_getinfo(L, "n", ar) || ar->name == NULL || ar->namewhat == NULL || ar->namewhat[0] == '\0') return;
   if (strcmp(ar->namewhat, "hook") == 0 || strcmp(ar->name, "?") == 0) return;
+  if (vm->luajit && !call_site_confirms(L, level, ar->name)) return; /* elsewhere tail calls have no name */
   char name[MAX_NAME];
   bool bare = strcmp(ar->namewhat, "metamethod") == 0 && strncmp(ar->name, "__", 2) != 0;
   int len = snprintf(name, sizeof name, "%s%s", bare ? "__" : "", ar->name);
@@ -121,8 +120,7 @@ static size_t file_of(const lua_Debug *ar, const char **file) {
   return strnlen(*file, MAX_FILE);
 }
 
-/* -- first sight
- * ---------------------------------------------------------------------------------------------- */
+/* -- first sight ----------------------------------------------------------------------------------------- */
 
 static function_entry_t *enter(vm_t *vm, lua_State *L, lua_Debug *ar, const void *key) {
   char name[MAX_NAME];
@@ -154,7 +152,7 @@ static function_entry_t *enter(vm_t *vm, lua_State *L, lua_Debug *ar, const void
   return entry;
 }
 
-live_ref_t function_of_frame(vm_t *vm, lua_State *L, lua_Debug *ar) {
+live_ref_t function_of_frame(vm_t *vm, lua_State *L, lua_Debug *ar, int level) {
   const void *key = key_of(L);
   function_entry_t *entry = find(vm, key);
   if (entry != NULL && !still_the_same(vm, L, ar, entry)) {
@@ -168,7 +166,7 @@ live_ref_t function_of_frame(vm_t *vm, lua_State *L, lua_Debug *ar) {
    * first run */
   uint32_t rank = live_name_rank(&vm->live, entry->function);
   if (rank < NAME_LOADED && (entry->sightings & (entry->sightings - 1)) == 0) {
-    if (rank == NAME_PLACE) name_by_call_site(vm, L, ar, entry->function);
+    if (rank == NAME_PLACE) name_by_call_site(vm, L, ar, level, entry->function);
     vm->names_wanted = true;
   }
   return entry->function;

@@ -37,9 +37,9 @@ typedef struct {
   function_entry_t entries[FUNCTION_SETS][FUNCTION_WAYS];
 } function_cache_t;
 
-/* The live function of the frame `ar`, whose "S" fields are filled in and whose function lies on top of L
- * (and stays). 0 when the tables are full. Runs in hooks: no allocation. */
-live_ref_t function_of_frame(struct vm *vm, lua_State *L, lua_Debug *ar);
+/* The live function of the frame `ar` at `level`, whose "S" fields are filled in and whose function lies on
+ * top of L (and stays). 0 when the tables are full. Runs in hooks: no allocation. */
+live_ref_t function_of_frame(struct vm *vm, lua_State *L, lua_Debug *ar, int level);
 
 /* The cached entry of the function on top of L, or NULL. */
 function_entry_t *function_cached(struct vm *vm, lua_State *L);

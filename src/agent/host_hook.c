@@ -4,10 +4,7 @@
 
 #include <string.h>
 
-enum {
-  STATE_BYTES = 176,
-  PROBE_COUNT = 0x5eed1234
-}; /* no lua_State of 5.1 to 5.5 is smaller (LuaJIT is not asked) */
+enum { PROBE_COUNT = 0x5eed1234 };
 
 static void probe_hook(lua_State *L, lua_Debug *ar) {
   (void)L;
@@ -28,7 +25,7 @@ int host_hook_find_counter(lua_State *L) {
   if (luaL_loadstring(probe, "local a = 0 for i = 1, 8 do a = a + i end") == 0) {
     lua_sethook(probe, probe_hook, LUA_MASKCOUNT, PROBE_COUNT);
     int candidates[4], count = 0;
-    for (int offset = 0; offset + (int)sizeof(int) <= STATE_BYTES && count < 4; offset += (int)sizeof(int))
+    for (int offset = 0; offset + (int)sizeof(int) <= LV_STATE_BYTES && count < 4; offset += (int)sizeof(int))
       if (read_int(probe, offset) == PROBE_COUNT) candidates[count++] = offset;
     if (lua_pcall(probe, 0, 0, 0) == 0) {
       for (int i = 0; i < count; i++) {

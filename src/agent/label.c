@@ -5,9 +5,9 @@
 bool label_set(vm_t *vm, lua_State *L, const char *text, size_t len, failure_t *failure) {
   live_ref_t set = 0;
   if (len > 0) {
-    vm->busy = 1;
+    vm_keep_out(vm);
     set = live_string(&vm->live, text, len);
-    vm->busy = 0;
+    vm_let_in(vm);
     if (set == 0)
       return failure_set(failure, "no room for new labels: the profile tables are full (max_memory_bytes)");
   }

@@ -5,6 +5,8 @@
 
 #include "agent/vm.h"
 
+enum { LABEL_MAX_COUNT = 32 };
+
 /* Sets the labels of the coroutine L: `text` is key NUL value NUL …; len 0 takes them off. May raise a memory
  * error. */
 bool label_set(vm_t *vm, lua_State *L, const char *text, size_t len, failure_t *failure);

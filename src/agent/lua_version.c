@@ -6,8 +6,7 @@
 
 const char lv_name[LV_NAME_LENGTH] = LUA_VERSION;
 
-/* -- registry and tables
- * ------------------------------------------------------------------------------------- */
+/* -- registry and tables --------------------------------------------------------------------------------- */
 
 #if LUA_VERSION_NUM >= 502
 
@@ -29,6 +28,14 @@ int lv_absindex(lua_State *L, int index) {
 
 void lv_setfuncs(lua_State *L, const luaL_Reg *functions) {
   luaL_setfuncs(L, functions, 0);
+}
+
+void lv_push_globals(lua_State *L) {
+  lua_pushglobaltable(L);
+}
+
+bool lv_check_stack(lua_State *L, int size) {
+  return lua_checkstack(L, size) != 0;
 }
 
 int lv_protected_call(lua_State *L, lua_CFunction function, void *context) {
@@ -79,6 +86,23 @@ void lv_setfuncs(lua_State *L, const luaL_Reg *functions) {
   }
 }
 
+void lv_push_globals(lua_State *L) {
+  lua_pushvalue(L, LUA_GLOBALSINDEX);
+}
+
+static int grow_stack(lua_State *L) {
+  luaL_checkstack(L, *(const int *)lua_touserdata(L, 1), "no room");
+  return 0;
+}
+
+/* 5.1 raises a memory error when the stack cannot grow: it is made to grow under protection first. */
+bool lv_check_stack(lua_State *L, int size) {
+  int top = lua_gettop(L), need = size + LUA_MINSTACK; /* the protected function has used some itself */
+  bool grown = lua_cpcall(L, grow_stack, &need) == 0;
+  lua_settop(L, top);
+  return grown && lua_checkstack(L, size) != 0;
+}
+
 int lv_protected_call(lua_State *L, lua_CFunction function, void *context) {
   int top = lua_gettop(L);
   int status =
@@ -107,8 +131,7 @@ void *lv_newuserdata(lua_State *L, size_t size) {
 #endif
 }
 
-/* -- coroutines
- * ---------------------------------------------------------------------------------------------- */
+/* -- coroutines ------------------------------------------------------------------------------------------ */
 
 int lv_resume(lua_State *co, lua_State *from, int arguments, int *results) {
 #if LUA_VERSION_NUM >= 504
@@ -146,8 +169,7 @@ void lv_wrap_error(lua_State *L, lua_State *co) {
   }
 }
 
-/* -- code
- * ---------------------------------------------------------------------------------------------------- */
+/* -- code ------------------------------------------------------------------------------------------------ */
 
 #if LUA_VERSION_NUM < 505
 

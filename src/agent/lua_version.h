@@ -15,6 +15,23 @@
 void lv_get_registry(lua_State *L, const void *key);
 void lv_set_registry(lua_State *L, const void *key); /* pops the value */
 
+/* Pushes the table of globals, for raw reads: a program may have forbidden to name undefined ones. */
+void lv_push_globals(lua_State *L);
+/* lua_checkstack that raises nothing on any version. */
+bool lv_check_stack(lua_State *L, int size);
+
+/* Bytes of a lua_State that may be looked at: no release of the version has a smaller one (LuaJIT is not asked).
+ * Known for 64 bits alone. */
+#if UINTPTR_MAX < UINT64_MAX
+#define LV_STATE_BYTES 0
+#elif LUA_VERSION_NUM == 501
+#define LV_STATE_BYTES 184
+#elif LUA_VERSION_NUM == 504
+#define LV_STATE_BYTES 192
+#else
+#define LV_STATE_BYTES 208
+#endif
+
 size_t lv_rawlen(lua_State *L, int index);
 int lv_absindex(lua_State *L, int index);
 void *lv_newuserdata(lua_State *L, size_t size);

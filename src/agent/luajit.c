@@ -75,8 +75,7 @@ void luajit_turn_on(lua_State *L) {
   luaJIT_setmode(L, 0, MODE_ENGINE | MODE_ON);
 }
 
-/* -- code
- * ---------------------------------------------------------------------------------------------------- */
+/* -- code ------------------------------------------------------------------------------------------------ */
 
 /* Where a GCproto keeps its sizes, counted back from the first instruction, to which a Lua closure points. */
 typedef struct {
@@ -115,7 +114,9 @@ static const char *first_instruction(lua_State *L, const proto_layout_t *layout)
 static bool agrees(lua_State *L, const proto_layout_t *layout, const char *source) {
   bool same = false;
   int top = lua_gettop(L);
-  lua_getglobal(L, "require");
+  lv_push_globals(L);
+  lua_pushliteral(L, "require");
+  lua_rawget(L, -2);
   lua_pushliteral(L, "jit.util");
   if (lua_pcall(L, 1, 1, 0) == 0 && lua_istable(L, -1)) {
     lua_getfield(L, -1, "funcinfo");

@@ -74,6 +74,10 @@ static void search_table(search_t *s, size_t len, int deep) {
 static void search_loaded(search_t *s) {
   lua_State *L = s->L;
   lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->loaded_ref);
+  if (!lua_istable(L, -1)) { /* a host that opened no libraries */
+    lua_pop(L, 1);
+    return;
+  }
   lua_pushnil(L);
   while (lua_next(L, -2)) {
     if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1)) {

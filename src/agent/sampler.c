@@ -45,7 +45,7 @@ static size_t capture_state(vm_t *vm, lua_State *L, int level, size_t count, boo
       level = past_lost_tail_calls(L, level);
       continue;
     }
-    live_ref_t function = function_of_frame(vm, L, &ar);
+    live_ref_t function = function_of_frame(vm, L, &ar, level);
     lua_pop(L, 1);
     if (function == 0) {
       *full = true;

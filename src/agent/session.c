@@ -14,13 +14,13 @@
 #include "agent/engine.h"
 #include "agent/label.h"
 #include "agent/luajit.h"
+#include "agent/name.h"
 #include "agent/time.h"
 #include "profile/mem.h"
 
 static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
 
-/* -- what can be asked for
- * ---------------------------------------------------------------------------------------- */
+/* -- what can be asked for ------------------------------------------------------------------------------- */
 
 static bool check_options(const luapulse_profile_options_t *o, failure_t *failure) {
   if (o->features == 0 || (o->features & ~(LUAPULSE_FEATURE_CPU | LUAPULSE_FEATURE_HEAP)))
@@ -42,7 +42,7 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
     return failure_set(failure, "cpu_sample_mean_instr must be from 1 to 1000000000, got %u",
                        o->cpu_sample_mean_instr);
   if (o->max_memory_bytes < LIVE_MIN_BYTES)
-    return failure_set(failure, "max_memory_bytes must be at least %u, got %zu", LIVE_MIN_BYTES,
+    return failure_set(failure, "max_memory_bytes must be at least %zu, got %zu", LIVE_MIN_BYTES,
                        o->max_memory_bytes);
   return true;
 }
@@ -52,9 +52,7 @@ static const engine_t *choose_engine(const vm_t *vm) {
   return vm->luajit ? &engine_luajit : &engine_hook;
 }
 
-/* -- memory
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- memory ---------------------------------------------------------------------------------------------- */
 
 static bool charge(void *context, size_t bytes) {
   vm_t *vm = context;
@@ -107,15 +105,20 @@ static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
   return vm->truncated_function != 0 && vm->outside_node != 0;
 }
 
-/* -- start
- * -------------------------------------------------------------------------------------------------------- */
+/* -- start ----------------------------------------------------------------------------------------------- */
+
+static int drop_references(lua_State *L) {
+  const vm_t *vm = lua_touserdata(L, 1);
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->anchor_ref);
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->loaded_ref);
+  luaL_unref(L, LUA_REGISTRYINDEX, vm->labels_ref);
+  return 0;
+}
 
 /* Gives back whatever a session, whole or half made, holds. */
 static void release(vm_t *vm, lua_State *L) {
   vm->active = 0;
-  luaL_unref(L, LUA_REGISTRYINDEX, vm->anchor_ref);
-  luaL_unref(L, LUA_REGISTRYINDEX, vm->loaded_ref);
-  luaL_unref(L, LUA_REGISTRYINDEX, vm->labels_ref);
+  lv_protected_call(L, drop_references, vm); /* up to 5.3 the first unref makes a key, which takes memory */
   vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
   if (vm->region != NULL) munmap(vm->region, vm->region_size);
   vm->region = NULL;
@@ -139,13 +142,15 @@ static void describe(vm_t *vm, lua_State *L) {
              LUAPULSE_VERSION, vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_sample_mean_instr,
              vm->options.cpu_max_samples_per_sec, engine);
   live_comment(&vm->live, text);
-  lua_getglobal(L, "arg"); /* the stock interpreters' script name */
+  lv_push_globals(L);
+  lua_pushliteral(L, "arg"); /* the stock interpreters' script name */
+  lua_rawget(L, -2);
   if (lua_istable(L, -1)) {
     lua_rawgeti(L, -1, 0);
     if (lua_type(L, -1) == LUA_TSTRING) live_set_program(&vm->live, lua_tostring(L, -1));
     lua_pop(L, 1);
   }
-  lua_pop(L, 1);
+  lua_pop(L, 2);
 }
 
 static void make_references(vm_t *vm, lua_State *L) {
@@ -227,7 +232,7 @@ static int unwatch_protected(lua_State *L) {
 bool session_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
                    failure_t *failure) {
   if (!check_options(options, failure)) return false;
-  if (!lua_checkstack(L, LUA_MINSTACK)) return failure_set(failure, "no room on the Lua stack");
+  if (!lv_check_stack(L, LUA_MINSTACK)) return failure_set(failure, "no room on the Lua stack");
   start_t s = {.options = options, .region = region, .failure = failure};
   failure_t reason = {{0}};
   s.failure = &reason;
@@ -238,23 +243,34 @@ bool session_start(lua_State *L, const luapulse_profile_options_t *options, sess
     if (s.vm->region_is_shared) s.vm->region = NULL; /* its owner wants to read why */
     release(s.vm, L);
   }
-  if (status != 0 && reason.text[0] == '\0') failure_set(&reason, "out of memory");
+  if (status == LUA_ERRMEM)
+    failure_set(&reason, "out of memory");
+  else if (status != 0 && reason.text[0] == '\0') /* a stack or C-stack overflow; tables are read raw */
+    failure_set(&reason, "Lua had no room to start profiling in; start at a lower depth of calls");
   return failure_set(failure, "%s",
                      reason.text[0] != '\0' ? reason.text : "no memory for the profile tables");
 }
 
-/* -- and on
- * -------------------------------------------------------------------------------------------------------- */
+/* -- and on ---------------------------------------------------------------------------------------------- */
 
 static vm_t *profiled(lua_State *L, failure_t *failure) {
-  vm_t *vm = lua_checkstack(L, LUA_MINSTACK) ? vm_find(L) : NULL;
+  vm_t *vm = lv_check_stack(L, LUA_MINSTACK) ? vm_find(L) : NULL;
   if (vm_profiled(vm)) return vm;
   failure_set(failure, "%s", NOT_RUNNING);
   return NULL;
 }
 
+/* The last search may lie too far back for what was seen since; here it disturbs nobody. */
+static void search_names_now(vm_t *vm, lua_State *L) {
+  vm_keep_out(vm);
+  vm->names_due = 0;
+  name_search(vm, L);
+  vm_let_in(vm);
+}
+
 static void end(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
+  search_names_now(vm, L);
   vm->active = 0;
   lv_protected_call(L, unwatch_protected, NULL);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
@@ -283,6 +299,7 @@ void session_abandon(vm_t *vm, lua_State *L) {
 profile_t *session_snapshot(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
+  search_names_now(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   return live_snapshot(&vm->live, failure);
 }
@@ -314,7 +331,9 @@ bool session_label(lua_State *L, const char *text, size_t len, failure_t *failur
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return false;
   label_call_t call = {.vm = vm, .text = text, .len = len, .failure = failure};
-  if (lv_protected_call(L, label_protected, &call) != 0) return failure_set(failure, "out of memory");
+  int status = lv_protected_call(L, label_protected, &call);
+  if (status != 0)
+    return failure_set(failure, status == LUA_ERRMEM ? "out of memory" : "Lua had no room to set labels in");
   return call.ok;
 }
 

@@ -8,8 +8,9 @@
  * of the time.
  *
  * The signal is a real-time signal that nobody handled when the first ticker started; the host's handlers and
- * interval timers are never touched. Its old disposition comes back when the last ticker ends on its own
- * thread. */
+ * interval timers are never touched. Its old disposition comes back when the last ticker ends, unless one was
+ * ended from another thread while its own lived on: a signal may still be pending there. A thread that blocks
+ * the signal has it unblocked while it is profiled. */
 #ifndef LUAPULSE_AGENT_TICKER_H
 #define LUAPULSE_AGENT_TICKER_H
 
@@ -40,7 +41,7 @@ typedef enum { TICK_NONE, TICK_TAKEN, TICK_OTHER_THREAD } tick_take_t;
  * later. TICK_NONE when another VM has taken it; TICK_OTHER_THREAD when the caller does not run on the
  * ticker's thread. */
 tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight);
-/* Tells what the sample just taken cost, in nanoseconds. */
+/* Tells what the sample just taken cost, in nanoseconds of CPU time. */
 void ticker_cost(ticker_t *ticker, uint64_t nanos);
 int ticker_signal(void); /* its number, 0 when no ticker ever started */
 

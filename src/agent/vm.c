@@ -22,8 +22,12 @@ vm_t *vm_find(lua_State *L) {
 static int on_close(lua_State *L) {
   vm_t *vm = lua_touserdata(L, 1);
   if (vm->active) session_abandon(vm, L);
-  lua_pushnil(L); /* finalizers that run after this one find no VM, hence make no samples */
-  lv_set_registry(L, &registry_key);
+  /* Finalizers that run after this one find no VM, hence make no samples. A userdata that never got into the
+   * registry, because memory ran out on the way, must not throw out the one that did. */
+  if (vm_find(L) == vm) {
+    lua_pushnil(L);
+    lv_set_registry(L, &registry_key);
+  }
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #define LUAPULSE_AGENT_VM_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -105,6 +106,18 @@ vm_t *vm_find(lua_State *L);
 vm_t *vm_get(lua_State *L);
 /* Pushes the userdata of vm_get(). */
 void vm_push(lua_State *L);
+
+/* Between the two, ticks keep out of the VM's state. The fences keep the compiler from moving plain stores out
+ * of the section. Sections do not nest. */
+static inline void vm_keep_out(vm_t *vm) {
+  vm->busy = 1;
+  atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void vm_let_in(vm_t *vm) {
+  atomic_signal_fence(memory_order_seq_cst);
+  vm->busy = 0;
+}
 
 /* True when the session of this VM is on and belongs to this process. */
 bool vm_profiled(const vm_t *vm);

@@ -16,8 +16,7 @@
 
 enum { MAX_SCRIPTS = 4 /* of #! lines that lead to scripts */ };
 
-/* -- the program
- * --------------------------------------------------------------------------------------------------- */
+/* -- the program ----------------------------------------------------------------------------------------- */
 
 static bool find_in_path(const char *command, char *path) {
   if (strchr(command, '/') != NULL) return realpath(command, path) != NULL;
@@ -99,8 +98,7 @@ static bool look_into(interpreter_t *interpreter, const char *path, char *next, 
              path);
 }
 
-/* -- the module
- * ---------------------------------------------------------------------------------------------------- */
+/* -- the module ------------------------------------------------------------------------------------------ */
 
 static bool find_module(interpreter_t *interpreter, failure_t *failure) {
   static const char *const places[] = {"lua",

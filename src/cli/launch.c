@@ -14,8 +14,7 @@
 
 #include "agent/autostart.h"
 
-/* -- the child, between fork and exec
- * -------------------------------------------------------------------------------- */
+/* -- the child, between fork and exec -------------------------------------------------------------------- */
 
 /* What the interpreter runs first. A Lua of another version, started along the way, runs the user's own init
  * instead. */
@@ -86,8 +85,7 @@ bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int t
   return started;
 }
 
-/* -- the parent
- * -------------------------------------------------------------------------------------------------------- */
+/* -- the parent ------------------------------------------------------------------------------------------ */
 
 static double now(void) {
   struct timespec t;

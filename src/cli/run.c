@@ -59,9 +59,7 @@ static int print_help(void) {
   return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
 }
 
-/* -- options
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- options --------------------------------------------------------------------------------------------- */
 
 static bool read_number(const char *text, unsigned least, unsigned most, unsigned *value) {
   char *end;
@@ -73,8 +71,13 @@ static bool read_number(const char *text, unsigned least, unsigned most, unsigne
   return true;
 }
 
-/* 0 to go on, otherwise an exit status + 1. */
-static int read_options(run_t *run, int argc, char **argv) {
+static bool refuse(int *status, int value) {
+  *status = value;
+  return false;
+}
+
+/* True to go on; otherwise *status is what to exit with. */
+static bool read_options(run_t *run, int argc, char **argv, int *status) {
   enum { CLOCK = 256, MEAN_INSTR, MAX_RATE, INTERVAL, MEMORY, LUA };
   static const struct option longs[] = {
       {"output", required_argument, NULL, 'o'},
@@ -98,36 +101,42 @@ static int read_options(run_t *run, int argc, char **argv) {
   for (int option; (option = getopt_long(argc, argv, "+:o:f:F:qvh", longs, NULL)) != -1;) {
     switch (option) {
       case 'o':
-        if (!output_add(&run->output, optarg, &failure)) return 1 + cli_usage("run", "%s", failure.text);
+        if (!output_add(&run->output, optarg, &failure))
+          return refuse(status, cli_usage("run", "%s", failure.text));
         break;
       case 'f':
         run->output.format = format_by_name(optarg);
-        if (run->output.format == NULL) return 1 + cli_usage("run", "there is no format '%s'", optarg);
+        if (run->output.format == NULL)
+          return refuse(status, cli_usage("run", "there is no format '%s'", optarg));
         break;
       case 'F':
         if (!read_number(optarg, 1, 10000, &o->cpu_hz))
-          return 1 + cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg);
+          return refuse(status, cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg));
         break;
       case CLOCK:
         if (strcmp(optarg, "cpu") != 0 && strcmp(optarg, "instructions") != 0)
-          return 1 + cli_usage("run", "--clock takes cpu or instructions, not '%s'", optarg);
+          return refuse(status, cli_usage("run", "--clock takes cpu or instructions, not '%s'", optarg));
         o->cpu_clock = optarg[0] == 'c' ? LUAPULSE_CLOCK_CPU : LUAPULSE_CLOCK_INSTRUCTIONS;
         break;
       case MEAN_INSTR:
         if (!read_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
-          return 1 + cli_usage("run", "--mean-instr takes a number from 1 to 1000000000, not '%s'", optarg);
+          return refuse(
+              status, cli_usage("run", "--mean-instr takes a number from 1 to 1000000000, not '%s'", optarg));
         break;
       case MAX_RATE:
         if (!read_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
-          return 1 + cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg);
+          return refuse(status,
+                        cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg));
         break;
       case INTERVAL:
         if (!read_number(optarg, 1, 1000000000, &run->interval))
-          return 1 + cli_usage("run", "--interval takes a number of seconds, at least 1, not '%s'", optarg);
+          return refuse(
+              status, cli_usage("run", "--interval takes a number of seconds, at least 1, not '%s'", optarg));
         break;
       case MEMORY:
         if (!read_number(optarg, 1, 4096, &mib))
-          return 1 + cli_usage("run", "--memory takes a number of MiB from 1 to 4096, not '%s'", optarg);
+          return refuse(status,
+                        cli_usage("run", "--memory takes a number of MiB from 1 to 4096, not '%s'", optarg));
         o->max_memory_bytes = (size_t)mib << 20;
         break;
       case LUA:
@@ -140,21 +149,19 @@ static int read_options(run_t *run, int argc, char **argv) {
         run->loud = 1;
         break;
       case 'h':
-        return 1 + print_help();
+        return refuse(status, print_help());
       default:
-        return 1 + cli_bad_option("run", argv, option);
+        return refuse(status, cli_bad_option("run", argv, option));
     }
   }
   run->command = argv + optind;
-  if (optind == argc) return 1 + cli_usage("run", "the program to run is missing");
+  if (optind == argc) return refuse(status, cli_usage("run", "the program to run is missing"));
   if (!output_check(&run->output, run->interval > 0, &failure))
-    return 1 + cli_usage("run", "%s", failure.text);
-  return 0;
+    return refuse(status, cli_usage("run", "%s", failure.text));
+  return true;
 }
 
-/* -- running
- * -----------------------------------------------------------------------------------------------------------
- */
+/* -- running --------------------------------------------------------------------------------------------- */
 
 static void *make_tables(size_t size, int *fd, failure_t *failure) {
   *fd = memfd_create("luapulse", MFD_CLOEXEC);
@@ -249,8 +256,8 @@ static void watch(const run_t *run, child_t *child, const live_t *live, live_t *
 
 int run_run(int argc, char **argv) {
   run_t run = {.options = options_default()};
-  int status = read_options(&run, argc, argv);
-  if (status != 0) return status - 1;
+  int status;
+  if (!read_options(&run, argc, argv, &status)) return status;
 
   interpreter_t interpreter = {0};
   failure_t failure = {""};

@@ -63,7 +63,7 @@ static void put_costs(const writer_t *w, const int64_t *costs) {
   sink_text(w->sink, "\n");
 }
 
-/* -- head -- */
+/* -- head ------------------------------------------------------------------------------------------------ */
 
 /* A word of letters, digits and underscores: what an event may be called. */
 static void put_event(sink_t *sink, text_t name) {
@@ -112,7 +112,7 @@ static void put_head(const writer_t *w) {
   put_totals(w);
 }
 
-/* -- body -- */
+/* -- body ------------------------------------------------------------------------------------------------ */
 
 static bool is_zero(const int64_t *costs, size_t columns) {
   for (size_t i = 0; i < columns; i++)

@@ -20,7 +20,7 @@ typedef struct {
   uint32_t *innermost;    /* by function: its lowest node on the path, or 0 */
 } walk_t;
 
-/* -- functions and their lines -- */
+/* -- functions and their lines --------------------------------------------------------------------------- */
 
 static bool function_equal(const void *owner, const void *wanted, uint32_t position) {
   const calls_function_t *have = &((const calls_t *)owner)->functions[position];
@@ -54,7 +54,7 @@ static bool add_functions(calls_t *c, intern_t *index) {
   return true;
 }
 
-/* -- calls -- */
+/* -- calls ----------------------------------------------------------------------------------------------- */
 
 static bool edge_equal(const void *owner, const void *wanted, uint32_t position) {
   const calls_edge_t *have = &((const calls_t *)owner)->edges[position];
@@ -86,7 +86,7 @@ static bool add_edges(calls_t *c, walk_t *walk, intern_t *index) {
   return true;
 }
 
-/* -- costs -- */
+/* -- costs ----------------------------------------------------------------------------------------------- */
 
 static void add_cost(int64_t *costs, const walk_t *walk, uint32_t position, int64_t value) {
   int64_t *cost = &costs[(size_t)position * walk->calls->columns + walk->column];

@@ -129,7 +129,7 @@ bool file_replace(const char *path, write_t *write, void *context, failure_t *fa
   return done;
 }
 
-/* -- profiles -- */
+/* -- profiles -------------------------------------------------------------------------------------------- */
 
 typedef struct {
   const profile_t *profile;

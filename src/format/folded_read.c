@@ -84,7 +84,7 @@ static void read_stack(reader_t *r, const char *data, size_t len, int64_t value)
   profile_add(r->profile, stack, 0, &value);
 }
 
-/* -- comments -- */
+/* -- comments -------------------------------------------------------------------------------------------- */
 
 static void read_header(reader_t *r, const char *data, size_t len) {
   profile_t *p = r->profile;
@@ -117,7 +117,7 @@ static void read_comment(reader_t *r, const char *data, size_t len) {
     profile_add_comment(r->profile, decode(r, data, len));
 }
 
-/* -- the whole -- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 static bool read_line(reader_t *r, const char *data, size_t len) {
   int64_t value;
@@ -138,7 +138,11 @@ static bool read_line(reader_t *r, const char *data, size_t len) {
 
 profile_t *folded_read(const char *data, size_t len, failure_t *failure) {
   reader_t r = {.profile = profile_new(), .failure = failure};
-  bool done = r.profile != NULL || failure_set(failure, "out of memory");
+  bool done = true;
+  if (r.profile == NULL) {
+    failure_set(failure, "out of memory");
+    return NULL;
+  }
   for (const char *at = data, *end = data + len; done && at < end;) {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
     if (newline == NULL) newline = end;

@@ -36,7 +36,7 @@ static bool out_of_memory(const reader_t *r) {
   return failure_set(r->failure, "out of memory");
 }
 
-/* -- strings and types -- */
+/* -- strings and types ----------------------------------------------------------------------------------- */
 
 static bool read_strings(reader_t *r) {
   size_t count = r->file->n_string_table;
@@ -54,7 +54,7 @@ static bool read_strings(reader_t *r) {
 }
 
 static bool read_string(const reader_t *r, int64_t index, const char *what, size_t number, uint32_t *string) {
-  if (index < 0 || (uint64_t)index >= r->file->n_string_table)
+  if (r->strings == NULL || index < 0 || (uint64_t)index >= r->file->n_string_table)
     return failure_set(r->failure, "%s %zu names string %" PRId64 ", which is not there", what, number,
                        index);
   *string = r->strings[index];
@@ -101,7 +101,7 @@ static bool read_head(reader_t *r) {
   return read_string(r, file->mapping[0]->filename, "mapping", 1, &p->program);
 }
 
-/* -- mappings, functions, locations -- */
+/* -- mappings, functions, locations ---------------------------------------------------------------------- */
 
 /* Each of the three kinds of messages with ids: the ids in order of position, handed to pprof_ids_build(). */
 #define BUILD_IDS(r, kind) \
@@ -206,7 +206,7 @@ static bool read_locations(reader_t *r) {
   return true;
 }
 
-/* -- samples -- */
+/* -- samples --------------------------------------------------------------------------------------------- */
 
 static bool read_labels(reader_t *r, const Pprof__Sample *from, size_t number, uint32_t *set) {
   *set = 0;
@@ -253,7 +253,7 @@ static bool read_all(reader_t *r) {
   return profile_ok(r->profile) || out_of_memory(r);
 }
 
-/* -- the whole -- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 static void *unpack_alloc(void *ran_out, size_t size) {
   void *block = mem_realloc(NULL, size);

@@ -44,7 +44,7 @@ enum {
   PROFILE_DEFAULT_SAMPLE_TYPE = 14,
 };
 
-/* -- protobuf -- */
+/* -- protobuf -------------------------------------------------------------------------------------------- */
 
 static size_t encode_varint(char out[VARINT_BYTES], uint64_t value) {
   size_t used = 0;
@@ -84,7 +84,7 @@ static void put_message(message_t *m, int field, message_t *part) {
   part->used = 0;
 }
 
-/* -- the profile's own fields -- */
+/* -- the profile's own fields ---------------------------------------------------------------------------- */
 
 static void write_head(writer_t *w, int field, size_t len) {
   char bytes[2 * VARINT_BYTES];

@@ -22,7 +22,7 @@ static bool too_large(size_t limit, failure_t *failure) {
   return failure_set(failure, "it is larger than %zu MiB, the most that is read", limit >> 20);
 }
 
-/* -- gzip -- */
+/* -- gzip ------------------------------------------------------------------------------------------------ */
 
 static bool is_gzip(const char *data, size_t len) {
   return len >= 2 && data[0] == '\x1f' && data[1] == '\x8b';
@@ -74,7 +74,7 @@ static bool gunzip(const char *data, size_t len, size_t limit, bytes_t *out, fai
   return done;
 }
 
-/* -- content -- */
+/* -- content --------------------------------------------------------------------------------------------- */
 
 /* Protobuf has small lengths and numbers all over, folded text has no control bytes but white space. */
 static bool looks_binary(const char *data, size_t len) {
@@ -100,7 +100,7 @@ profile_t *profile_read(const char *data, size_t len, size_t limit, failure_t *f
   return profile;
 }
 
-/* -- files -- */
+/* -- files ----------------------------------------------------------------------------------------------- */
 
 static bool read_all(int fd, bytes_t *out, failure_t *failure) {
   for (;;) {

@@ -15,7 +15,7 @@
 
 enum { MOST_NAME_COLUMNS = 40 };
 
-/* -- text in columns -- */
+/* -- text in columns ------------------------------------------------------------------------------------- */
 
 static size_t columns_of(text_t text) {
   size_t columns = 0;
@@ -95,7 +95,7 @@ void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
   sink_text(table->sink, "\n");
 }
 
-/* -- head -- */
+/* -- head ------------------------------------------------------------------------------------------------ */
 
 static void put_text(sink_t *sink, text_t text) {
   encoding_write(sink, ENCODING_SHOWN, text.data, text.len);
@@ -146,7 +146,7 @@ static void put_head(const text_table_t *table) {
   sink_text(sink, "\n\n");
 }
 
-/* -- the table -- */
+/* -- the table ------------------------------------------------------------------------------------------- */
 
 /* A scale and a width that suit the rows shown. */
 static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {

@@ -28,7 +28,7 @@ typedef struct {
  * nothing, and then nothing is written; other failures are sticky in the sink. */
 bool text_report(const profile_t *profile, const text_options_t *options, sink_t *sink, failure_t *failure);
 
-/* -- shared by the views -- */
+/* -- shared by the views --------------------------------------------------------------------------------- */
 
 typedef struct {
   const summary_t *summary;

@@ -9,14 +9,13 @@
 
 enum { CHARGE_STEP = 64 * 1024 }; /* the shared budget is asked in steps, not for each entry */
 
-/* -- room
- * ----------------------------------------------------------------------------------------------------- */
+/* -- room ------------------------------------------------------------------------------------------------ */
 
 static live_ref_t reserve(live_t *live, size_t bytes) {
   live_header_t *header = live->header;
   uint64_t at = atomic_load_explicit(&header->used, memory_order_relaxed);
   uint64_t end = at + ((bytes + 7) & ~(uint64_t)7);
-  if (bytes > header->size || end > header->size) return 0;
+  if (bytes > header->size || end > header->size || end / 8 > UINT32_MAX) return 0; /* 32 bits of reference */
   while (end > header->charged) {
     size_t step = CHARGE_STEP;
     if (header->charged + step > header->size) step = (size_t)(header->size - header->charged);
@@ -43,8 +42,7 @@ static void publish(live_slot_t *slot, live_ref_t ref) {
   atomic_store_explicit(slot, ref, memory_order_release); /* what `ref` names is complete: readers may look */
 }
 
-/* -- set-up
- * --------------------------------------------------------------------------------------------------- */
+/* -- set-up ---------------------------------------------------------------------------------------------- */
 
 void live_prepare(void *memory, size_t size) {
   live_header_t *header = memory;
@@ -109,8 +107,7 @@ bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setu
   return header->overflow_cell != 0;
 }
 
-/* -- entries
- * -------------------------------------------------------------------------------------------------- */
+/* -- entries --------------------------------------------------------------------------------------------- */
 
 live_ref_t live_string(live_t *live, const char *data, size_t len) {
   live_header_t *header = live->header;
@@ -209,8 +206,7 @@ live_ref_t live_child(live_t *live, live_ref_t parent, live_ref_t function, int3
   return ref;
 }
 
-/* -- counters
- * ------------------------------------------------------------------------------------------------- */
+/* -- counters -------------------------------------------------------------------------------------------- */
 
 static void count(live_header_t *header, live_ref_t ref, const uint64_t *values) {
   live_cell_t *cell = live_at(header, ref);

@@ -25,7 +25,7 @@
 typedef uint32_t live_ref_t; /* offset in units of 8 bytes; 0 is none */
 
 #define LIVE_ROOT 0u
-#define LIVE_MIN_BYTES (256u * 1024u)
+#define LIVE_MIN_BYTES ((size_t)256 * 1024)
 
 typedef enum {
   LIVE_WAITING, /* made, no writer yet */

@@ -14,6 +14,8 @@ enum { MAX_DEPTH = 4096, MAX_LABELS = 64 };
 typedef struct {
   const live_header_t *header;
   const live_header_t *before; /* a saved copy whose counts are taken off, or NULL */
+  uint64_t size;               /* of the region; this and value_count are read once: what bounds a walk … */
+  uint32_t value_count;        /* … must not change under it */
   profile_t *profile;
   bool corrupt;
   uint32_t *functions; /* open addressing: reference of a live function, then its index in the profile */
@@ -33,7 +35,8 @@ live_state_t live_state(const live_t *live) {
 }
 
 const char *live_refusal(const live_t *live) {
-  return live->header->refusal;
+  const char *text = live->header->refusal; /* overwritten, it may have lost its end */
+  return memchr(text, '\0', sizeof live->header->refusal) != NULL ? text : "the reason was overwritten";
 }
 
 size_t live_used(const live_t *live) {
@@ -47,7 +50,7 @@ uint64_t live_lost(const live_t *live, loss_t reason) {
 /* The entry at `ref`, or NULL (and the region is corrupt) when it does not lie whole inside it. */
 static const void *entry_at(reader_t *r, live_ref_t ref, size_t size) {
   uint64_t at = (uint64_t)ref * 8;
-  if (ref == 0 || at < sizeof(live_header_t) || at + size > r->header->size) {
+  if (ref == 0 || at < sizeof(live_header_t) || at + size > r->size) {
     r->corrupt = true;
     return NULL;
   }
@@ -56,8 +59,10 @@ static const void *entry_at(reader_t *r, live_ref_t ref, size_t size) {
 
 static text_t string_at(reader_t *r, live_ref_t ref) {
   const live_string_t *string = entry_at(r, ref, sizeof *string);
-  if (string == NULL || entry_at(r, ref, sizeof *string + string->len) == NULL) return (text_t){"", 0};
-  return (text_t){string->bytes, string->len};
+  if (string == NULL) return (text_t){"", 0};
+  uint32_t len = *(const volatile uint32_t *)&string->len; /* once: the writer's program may be overwriting it */
+  if (entry_at(r, ref, sizeof *string + len) == NULL) return (text_t){"", 0};
+  return (text_t){string->bytes, len};
 }
 
 static uint32_t read_string(reader_t *r, live_ref_t ref) {
@@ -69,11 +74,12 @@ static uint32_t read_string(reader_t *r, live_ref_t ref) {
 /* A function whose file and line other code had before is marked, so that no tool merges the two. */
 static uint32_t read_name(reader_t *r, const live_function_entry_t *entry) {
   text_t name = string_at(r, atomic_load_explicit(&entry->name, memory_order_acquire));
-  if (entry->generation <= 1) return profile_string(r->profile, name.data, name.len);
+  uint32_t generation = *(const volatile uint32_t *)&entry->generation; /* once, as above */
+  if (generation <= 1) return profile_string(r->profile, name.data, name.len);
   static const char mark[] = " [reload ";
   char digits[12];
   size_t digit_count = 0;
-  for (uint32_t n = entry->generation; n != 0; n /= 10) digits[digit_count++] = (char)('0' + n % 10);
+  for (uint32_t n = generation; n != 0; n /= 10) digits[digit_count++] = (char)('0' + n % 10);
   char *text = mem_alloc(name.len + sizeof mark + digit_count + 1);
   if (text == NULL) {
     r->profile->failed = true;
@@ -166,9 +172,9 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref) {
     size_t value = at + 1;
     for (at = value; at < text.len && text.data[at] != '\0';) at++;
     if (at >= text.len) break; /* not closed by its NUL: the writer never makes that */
+    if (at++ == value) continue; /* a label without a value is none: pprof would take it for the number 0 */
     labels[count++] = (profile_label_t){.key = profile_string(r->profile, text.data + key, value - 1 - key),
-                                        .str = profile_string(r->profile, text.data + value, at - value)};
-    at++;
+                                        .str = profile_string(r->profile, text.data + value, at - 1 - value)};
   }
   return profile_label_set(r->profile, labels, count);
 }
@@ -176,24 +182,24 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref) {
 /* A cell never moves: it stands in the saved copy at the same place, if it was there at all. */
 static uint64_t count_before(const reader_t *r, live_ref_t ref, uint32_t value) {
   if (r->before == NULL) return 0;
-  uint64_t end = (uint64_t)ref * 8 + sizeof(live_cell_t) + r->header->value_count * sizeof(uint64_t);
+  uint64_t end = (uint64_t)ref * 8 + sizeof(live_cell_t) + r->value_count * sizeof(uint64_t);
   if (end > atomic_load_explicit(&r->before->used, memory_order_relaxed)) return 0;
   return atomic_load_explicit(&((const live_cell_t *)live_at(r->before, ref))->values[value],
                               memory_order_relaxed);
 }
 
 static void read_cells(reader_t *r) {
-  uint64_t steps = r->header->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
+  uint64_t steps = r->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
   for (live_ref_t ref = atomic_load_explicit(&r->header->last_cell, memory_order_acquire);
        ref != 0 && !r->corrupt && profile_ok(r->profile);) {
-    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + r->header->value_count * sizeof(uint64_t));
+    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + r->value_count * sizeof(uint64_t));
     if (cell == NULL || steps-- == 0) {
       r->corrupt = true;
       return;
     }
     int64_t values[PROFILE_MAX_TYPES] = {0};
     bool any = false;
-    for (uint32_t i = 0; i < r->header->value_count; i++) {
+    for (uint32_t i = 0; i < r->value_count; i++) {
       values[i] =
           (int64_t)(atomic_load_explicit(&cell->values[i], memory_order_relaxed) - count_before(r, ref, i));
       any = any || values[i] != 0;
@@ -224,7 +230,7 @@ static void read_head(reader_t *r) {
   const live_header_t *h = r->header;
   profile_t *p = r->profile;
   live_type_t type;
-  for (uint32_t i = 0; i < h->value_count; i++) {
+  for (uint32_t i = 0; i < r->value_count; i++) {
     type = h->types[i];
     type.type[sizeof type.type - 1] = type.unit[sizeof type.unit - 1] = '\0';
     profile_add_type(p, type.type, type.unit);
@@ -241,8 +247,8 @@ static void read_head(reader_t *r) {
     p->losses[reason] = atomic_load_explicit(&h->losses[reason], memory_order_relaxed);
   if (r->before != NULL) {
     int64_t earlier = atomic_load_explicit(&r->before->duration_nanos, memory_order_relaxed);
-    p->time_nanos += earlier;
-    p->duration_nanos -= earlier;
+    p->time_nanos = (int64_t)((uint64_t)p->time_nanos + (uint64_t)earlier); /* may be corrupt: wraps, never traps */
+    p->duration_nanos = (int64_t)((uint64_t)p->duration_nanos - (uint64_t)earlier);
     for (int reason = 0; reason < LOSS_COUNT; reason++)
       p->losses[reason] -= atomic_load_explicit(&r->before->losses[reason], memory_order_relaxed);
   }
@@ -265,12 +271,16 @@ profile_t *live_snapshot(const live_t *live, failure_t *failure) {
 }
 
 profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure_t *failure) {
-  reader_t r = {.header = live->header, .before = before ? before->header : NULL, .profile = profile_new()};
+  reader_t r = {.header = live->header,
+                .before = before ? before->header : NULL,
+                .size = *(const volatile uint64_t *)&live->header->size,
+                .value_count = *(const volatile uint32_t *)&live->header->value_count,
+                .profile = profile_new()};
   if (r.profile == NULL) {
     failure_set(failure, "out of memory");
     return NULL;
   }
-  if (r.header->value_count > PROFILE_MAX_TYPES)
+  if (r.value_count > PROFILE_MAX_TYPES)
     r.corrupt = true;
   else
     read_head(&r);

@@ -63,6 +63,11 @@ static uint32_t copy_label_set(profile_t *into, const profile_t *from, uint32_t 
   return copy;
 }
 
+/* Negation as unsigned: a hostile file may hold the one number that has no negative. */
+static int64_t signed_value(int64_t value, int sign) {
+  return sign < 0 ? (int64_t)(0 - (uint64_t)value) : value;
+}
+
 bool profile_merge(profile_t *into, const profile_t *from, int sign) {
   if (into->type_count == 0)
     copy_head(into, from);
@@ -78,13 +83,13 @@ bool profile_merge(profile_t *into, const profile_t *from, int sign) {
   for (size_t i = 0; i < from->sample_count && !into->failed; i++) {
     const profile_sample_t *sample = &from->samples[i];
     int64_t values[PROFILE_MAX_TYPES] = {0};
-    for (size_t t = 0; t < from->type_count; t++)
-      values[t] = sign < 0 ? -sample->values[t] : sample->values[t];
+    for (size_t t = 0; t < from->type_count; t++) values[t] = signed_value(sample->values[t], sign);
     profile_add(into, stacks[sample->stack], copy_label_set(into, from, sample->labels), values);
   }
   for (int reason = 0; reason < LOSS_COUNT; reason++)
     into->losses[reason] += sign < 0 ? -from->losses[reason] : from->losses[reason];
-  into->duration_nanos += sign < 0 ? -from->duration_nanos : from->duration_nanos;
+  into->duration_nanos =
+      (int64_t)((uint64_t)into->duration_nanos + (uint64_t)signed_value(from->duration_nanos, sign));
   mem_free(stacks);
-  return true;
+  return true; /* memory failures are sticky in `into` */
 }

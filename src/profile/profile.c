@@ -60,8 +60,7 @@ text_t profile_text(const profile_t *p, uint32_t string) {
   return string < p->string_count ? p->strings[string] : (text_t){"", 0};
 }
 
-/* -- functions, frames, stacks
- * ------------------------------------------------------------------------------- */
+/* -- functions, frames, stacks --------------------------------------------------------------------------- */
 
 static bool function_equal(const void *owner, const void *wanted, uint32_t position) {
   const profile_function_t *have = &((const profile_t *)owner)->functions[position];
@@ -117,8 +116,7 @@ uint32_t profile_stack(profile_t *p, uint32_t parent, uint32_t frame) {
   return (uint32_t)p->stack_count++;
 }
 
-/* -- labels and samples
- * ---------------------------------------------------------------------------------------- */
+/* -- labels and samples ---------------------------------------------------------------------------------- */
 
 typedef struct {
   const profile_label_t *labels;
@@ -200,8 +198,7 @@ bool profile_sample_is_zero(const profile_t *p, const profile_sample_t *sample) 
   return true;
 }
 
-/* -- the whole
- * ----------------------------------------------------------------------------------------------- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 size_t profile_add_type(profile_t *p, const char *type, const char *unit) {
   if (p->type_count == PROFILE_MAX_TYPES) {

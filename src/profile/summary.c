@@ -11,7 +11,7 @@
 #include "profile/intern.h"
 #include "profile/mem.h"
 
-/* -- rows -- */
+/* -- rows ------------------------------------------------------------------------------------------------ */
 
 static bool row_equal(const void *owner, const void *wanted, uint32_t position) {
   const summary_row_t *have = &((const summary_t *)owner)->rows[position];
@@ -38,7 +38,7 @@ static bool add_rows(summary_t *s, summary_by_t by, intern_t *index) {
   return true;
 }
 
-/* -- values -- */
+/* -- values ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
   summary_t *summary;
@@ -113,7 +113,7 @@ void summary_free(summary_t *s) {
   mem_free(s);
 }
 
-/* -- ranking -- */
+/* -- ranking --------------------------------------------------------------------------------------------- */
 
 static int compare_magnitudes(int64_t a, int64_t b) { /* the larger first */
   uint64_t x = a < 0 ? -(uint64_t)a : (uint64_t)a, y = b < 0 ? -(uint64_t)b : (uint64_t)b;
@@ -169,7 +169,7 @@ uint32_t *summary_name_ranks(const summary_t *s) {
   return ranks;
 }
 
-/* -- edges -- */
+/* -- edges ----------------------------------------------------------------------------------------------- */
 
 typedef struct {
   const summary_t *summary;

@@ -2,7 +2,8 @@
 # `bash FILE --list` names the tests, `bash FILE NAME` runs one, in an empty folder of its own that is removed.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-luapulse=$root/${BUILD:-build}/luapulse
+BUILD=${BUILD:-build}
+luapulse=$root/$BUILD/luapulse
 
 fail() {
   echo "FAILED: $*" >&2
@@ -25,8 +26,8 @@ cli_main() {
     echo "$names"
     return
   fi
-  local folder
-  folder=$(mktemp -d)
+
+  folder=$(mktemp -d) # not local: the trap outlives the function
   trap 'rm -rf "$folder"' EXIT
   cd "$folder" || exit 2
   for name in ${1:-$names}; do "test_$name"; done

@@ -17,8 +17,7 @@
 
 __attribute__((visibility("default"))) int luaopen_host(lua_State *L);
 
-/* -- signals and timers
- * ---------------------------------------------------------------------------------------- */
+/* -- signals and timers ---------------------------------------------------------------------------------- */
 
 /* One line for each signal: handler, flags, mask. */
 static int host_signals(lua_State *L) {
@@ -42,7 +41,7 @@ static int host_signals(lua_State *L) {
 /* The blocked signals of this thread, as text. */
 static int host_mask(lua_State *L) {
   sigset_t set;
-  char text[SIGRTMAX + 2];
+  char text[128]; /* more than there are signals */
   sigemptyset(&set);
   pthread_sigmask(SIG_BLOCK, NULL, &set);
   for (int number = 1; number <= SIGRTMAX; number++)
@@ -105,8 +104,7 @@ static int host_set_itimer(lua_State *L) {
   return 0;
 }
 
-/* -- descriptors and memory
- * -------------------------------------------------------------------------------------- */
+/* -- descriptors and memory ------------------------------------------------------------------------------ */
 
 /* "0:/dev/null 1:pipe:[…] …" */
 static int host_fds(lua_State *L) {
@@ -149,8 +147,7 @@ static int host_cpu(lua_State *L) {
   return 1;
 }
 
-/* -- processes
- * --------------------------------------------------------------------------------------------------- */
+/* -- processes ------------------------------------------------------------------------------------------- */
 
 static int host_fork(lua_State *L) {
   fflush(NULL);

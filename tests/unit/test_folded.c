@@ -157,6 +157,7 @@ static bool round_trip_succeeds(void *context) {
 static void running_out_of_memory_is_reported(void **state) {
   (void)state;
   profile_t *p = sample_full();
+  fail_each_allocation(sample_write_succeeds, &(sample_writing_t){p, folded_write});
   fail_each_allocation(round_trip_succeeds, p);
   profile_free(p);
 }

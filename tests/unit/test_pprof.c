@@ -7,7 +7,7 @@
 #include "failing_memory.h"
 #include "sample_profile.h"
 
-/* -- protobuf by hand -- */
+/* -- protobuf by hand ------------------------------------------------------------------------------------ */
 
 typedef struct {
   char data[4096];
@@ -72,7 +72,7 @@ static char *unzipped(const profile_t *p, size_t *len) {
   return plain;
 }
 
-/* -- round trips -- */
+/* -- round trips ----------------------------------------------------------------------------------------- */
 
 static void everything_comes_back(void **state) {
   (void)state;
@@ -142,7 +142,7 @@ static void samples_without_value_are_not_written(void **state) {
   profile_free(p);
 }
 
-/* -- other people's files -- */
+/* -- other people's files -------------------------------------------------------------------------------- */
 
 static void inlined_lines_become_frames(void **state) {
   (void)state;
@@ -186,7 +186,7 @@ static void without_a_default_the_last_type_is_shown(void **state) {
   profile_free(p);
 }
 
-/* -- hostile files -- */
+/* -- hostile files --------------------------------------------------------------------------------------- */
 
 static void wrong_indexes_are_told(void **state) {
   (void)state;
@@ -267,7 +267,7 @@ static void a_file_that_inflates_beyond_the_limit_is_refused(void **state) {
   sink_close(memory, NULL);
 }
 
-/* -- memory -- */
+/* -- memory ---------------------------------------------------------------------------------------------- */
 
 static bool round_trip_succeeds(void *context) {
   profile_t *copy = sample_round_trip(context, pprof_write, NULL);
@@ -278,6 +278,7 @@ static bool round_trip_succeeds(void *context) {
 static void running_out_of_memory_is_reported(void **state) {
   (void)state;
   profile_t *p = sample_full();
+  fail_each_allocation(sample_write_succeeds, &(sample_writing_t){p, pprof_write});
   fail_each_allocation(round_trip_succeeds, p);
   profile_free(p);
 }

@@ -1,0 +1,487 @@
+-- The program is left as it was found: hooks, signals, timers, coroutines, error messages, the JIT.
+local t = require "t"
+local pulse = require "luapulse"
+local host = require "host"
+
+local CPU = { cpu_clock = "cpu", cpu_hz = 1000 }
+local INSTRUCTIONS = { cpu_clock = "instructions", cpu_sample_mean_instr = 1000, cpu_max_samples_per_sec = 0 }
+
+-- Hooks see compiled code only when there is none.
+if t.is_luajit then jit.off() end
+
+-- Runs body with a session of these options on, or with none.
+local function under(options, body)
+  if options then pulse.start(options) end
+  local results = { body() }
+  return options and pulse.stop(), (table.unpack or unpack)(results)
+end
+
+-- -- debug hooks -----------------------------------------------------------------------------------------------------------------
+
+local progress
+local function deterministic(n)
+  for i = 1, n do
+    progress = i
+    local s = ("x"):rep(i % 10)
+    local k = #s + i % 7
+    if k > 100 then return k end
+  end
+end
+
+-- Where in the loop a count hook of 10^5 fired.
+local function count_events()
+  local at = {}
+  debug.sethook(function() at[#at + 1] = progress end, "", 100000)
+  deterministic(500000)
+  debug.sethook()
+  return at
+end
+
+t.test("a_count_hook_fires_where_it_would_have", function()
+  local expected = count_events()
+  t.truthy(#expected > 40, "events without profiling: " .. #expected)
+  local profile, got = under(CPU, count_events)
+  t.equal(#got, #expected, "events")
+  for i = 1, #expected do t.between(got[i] - expected[i], -1, 1, "place of event " .. i) end
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 20, "samples were taken meanwhile")
+  t.equal(profile:stats().dropped, 0, "dropped")
+end)
+
+t.test("a_slow_count_hook_is_not_starved", function()
+  local fired = 0
+  local function run()
+    fired = 0
+    debug.sethook(function() fired = fired + 1 end, "", 1000000)
+    deterministic(1000000)
+    debug.sethook()
+  end
+  run()
+  local expected = fired
+  t.truthy(expected >= 10, "events without profiling")
+  local profile = under(CPU, run)
+  t.equal(fired, expected, "events at 1 kHz")
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 40, "samples were taken meanwhile")
+end)
+
+t.test("a_count_hook_beside_the_instructions_clock", function()
+  local expected = count_events()
+  local at = {}
+  -- set before start: the profiler's own count hook serves both
+  debug.sethook(function() at[#at + 1] = progress end, "", 100000)
+  local before = { debug.gethook() }
+  pulse.start(INSTRUCTIONS)
+  deterministic(500000)
+  local profile = pulse.stop()
+  local after = { debug.gethook() }
+  debug.sethook()
+  for i = 1, 3 do t.equal(after[i], before[i], "gethook " .. i) end
+  t.between(#at - #expected, -1, 1, "events")
+  for i = 1, math.min(#at, #expected) do t.between(at[i] - expected[i], -20, 20, "place of event " .. i) end
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 3000, "samples")
+end)
+
+-- How often each kind of event happened.
+local function all_events(mask)
+  local counts = {}
+  debug.sethook(function(event) counts[event] = (counts[event] or 0) + 1 end, mask)
+  deterministic(100000)
+  debug.sethook()
+  local names = {}
+  for event, count in pairs(counts) do names[#names + 1] = event .. "=" .. count end
+  table.sort(names)
+  return table.concat(names, " ")
+end
+
+t.test("call_return_and_line_hooks_see_the_same_events", function()
+  for _, mask in ipairs { "c", "r", "l", "crl" } do
+    local expected = all_events(mask)
+    local profile, got = under(CPU, function() return all_events(mask) end)
+    t.equal(got, expected, "events of a hook on " .. mask)
+    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
+  end
+end)
+
+t.test("hooks_set_before_start_beside_the_instructions_clock", function()
+  for _, mask in ipairs { "c", "r", "l", "crl" } do
+    local function run(options)
+      local counts = {}
+      debug.sethook(function(event) counts[event] = (counts[event] or 0) + 1 end, mask)
+      if options then pulse.start(options) end
+      counts = {}
+      deterministic(20000)
+      local seen = counts
+      counts = {}
+      if options then pulse.stop() end
+      debug.sethook()
+      local names = {}
+      for event, count in pairs(seen) do names[#names + 1] = event .. "=" .. count end
+      table.sort(names)
+      return table.concat(names, " ")
+    end
+    t.equal(run(INSTRUCTIONS), run(nil), "events of a hook on " .. mask)
+  end
+end)
+
+t.test("gethook_is_the_programs_before_during_and_after", function()
+  local function mine() end
+  for _, options in ipairs { CPU, t.is_luajit and CPU or INSTRUCTIONS } do
+    t.equal((debug.gethook()), nil, "no hook before")
+    debug.sethook(mine, "c", 12345)
+    pulse.start(options)
+    for _ = 1, 20 do
+      t.burn(0.005)
+      if options == CPU then t.equal((debug.gethook()), mine, "hook while profiling") end
+    end
+    pulse.stop()
+    local hook, mask, count = debug.gethook()
+    t.equal(hook, mine, "hook after")
+    t.equal(mask, "c", "mask after")
+    t.equal(count, 12345, "count after")
+    debug.sethook()
+    pulse.start(options)
+    t.burn(0.02)
+    pulse.stop()
+    t.equal(host.hooked(), false, "a hook after a session without one")
+  end
+end)
+
+t.test("a_hook_that_raises_an_error", function()
+  for _, options in ipairs { false, CPU, INSTRUCTIONS } do
+    local ended = 0
+    under(options, function()
+      for _ = 1, 20 do
+        local co = coroutine.wrap(function()
+          debug.sethook(function() error("out of time") end, "", 100000)
+          local ok, message = pcall(function() while true do end end)
+          debug.sethook()
+          t.equal(ok, false, "pcall")
+          t.contains(message, "out of time", "message")
+        end)
+        co()
+        ended = ended + 1
+      end
+      debug.sethook(function() error("out of time") end, "", 1000000)
+      local ok, message = pcall(function() while true do end end)
+      debug.sethook()
+      t.contains(message, "out of time", "message")
+    end)
+    t.equal(ended, 20, "time-outs")
+    t.equal(host.hooked(), false, "a hook afterwards")
+  end
+end)
+
+t.test("a_hook_set_while_counting_instructions_is_the_programs", function()
+  local fired = 0
+  pulse.start(INSTRUCTIONS)
+  deterministic(10000)
+  debug.sethook(function() fired = fired + 1 end, "", 1000)
+  deterministic(10000)
+  local profile = pulse.stop()
+  t.truthy((debug.gethook()), "the program's hook is still there")
+  debug.sethook()
+  t.truthy(fired > 30, "it fired: " .. fired)
+  t.contains(table.concat(profile:stats().comments, "\n"), "debug hook of its own", "comments")
+end)
+
+-- -- signals, timers, descriptors --------------------------------------------------------------------------------------------------
+
+local function process_state()
+  return { signals = host.signals(), mask = host.mask(), itimers = host.itimers(), fds = host.fds() }
+end
+
+t.test("signals_timers_and_descriptors_are_as_before", function()
+  host.set_itimer("real", 5000)
+  host.set_itimer("virtual", 6000)
+  for _, options in ipairs { CPU, INSTRUCTIONS } do
+    local before = process_state()
+    pulse.start(options)
+    t.burn(0.1)
+    local during = process_state()
+    pulse.stop()
+    local after = process_state()
+    for what, value in pairs(before) do t.equal(after[what], value, what .. " after stop") end
+    for _, what in ipairs { "mask", "itimers", "fds" } do t.equal(during[what], before[what], what .. " while profiling") end
+    local changed = 0
+    local lines = during.signals:gmatch("[^\n]+")
+    for line in before.signals:gmatch("[^\n]+") do
+      local now = lines()
+      if now ~= line then
+        changed = changed + 1
+        t.truthy(tonumber(line:match("^%d+")) > 31, "only a real-time signal is used: " .. line)
+      end
+    end
+    t.equal(changed, options == CPU and 1 or 0, "signals handled while profiling")
+  end
+end)
+
+t.test("the_programs_sigprof_goes_on", function()
+  host.prof_timer(5000)
+  local before_signals, before_timers = host.signals(), host.itimers()
+  t.contains(before_timers, "prof 5000/on", "the program's timer")
+  t.burn(0.1)
+  t.truthy(host.prof_signals() > 2, "signals before: " .. host.prof_signals())
+  pulse.start(CPU)
+  t.equal(host.itimers(), before_timers, "timers while profiling")
+  local so_far = host.prof_signals()
+  t.burn(0.4)
+  t.truthy(host.prof_signals() > so_far + 20, "signals while profiling: " .. host.prof_signals() - so_far)
+  local profile = pulse.stop()
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 20, "samples")
+  t.equal(host.signals(), before_signals, "handlers after stop")
+  t.equal(host.itimers(), before_timers, "timers after stop")
+  so_far = host.prof_signals()
+  t.burn(0.1)
+  t.truthy(host.prof_signals() > so_far + 2, "signals after stop")
+  host.prof_timer(0)
+end)
+
+-- -- coroutines ----------------------------------------------------------------------------------------------------------------------
+
+t.test("the_coroutine_library_is_put_back", function()
+  local original = {}
+  for name, value in pairs(coroutine) do original[name] = value end
+  for _, options in ipairs { CPU, INSTRUCTIONS } do
+    pulse.start(options)
+    local kept = {}
+    for name, value in pairs(coroutine) do kept[name] = value end
+    local early = kept.wrap(function(a) while true do a = coroutine.yield(a + 1) end end)
+    t.equal(early(1), 2, "a coroutine while profiling")
+    pulse.stop()
+    for name, value in pairs(original) do t.equal(coroutine[name], value, "coroutine." .. name) end
+    for name in pairs(coroutine) do t.truthy(original[name], name .. " was there before") end
+    -- what the program took from the library meanwhile works on
+    t.equal(early(10), 11, "a coroutine wrapped while profiling")
+    local co = kept.create(function(...) return select("#", ...), kept.yield("y") end)
+    local ok, value = kept.resume(co, 1, 2)
+    t.equal(value, "y", "resume")
+    ok, value = kept.resume(co)
+    t.equal(value, 2, "resume again")
+    t.equal(kept.resume(co), false, "resume of a dead one")
+    t.equal(kept.wrap(function() return 7 end)(), 7, "wrap")
+  end
+end)
+
+t.test("a_replaced_library_function_is_left_alone", function()
+  if t.is_luajit then return end -- there nothing is replaced
+  pulse.start(CPU)
+  local ours, mine = coroutine.resume, function(...) return "mine" end
+  coroutine.resume = mine
+  pulse.stop()
+  t.equal(coroutine.resume, mine, "resume is the program's")
+  t.truthy(ours, "and ours was there before")
+end)
+
+-- Everything coroutines can say, as a list of texts.
+local function coroutine_words()
+  local said = {}
+  local function say(...)
+    local words = {}
+    for i = 1, select("#", ...) do
+      words[i] = tostring((select(i, ...))):gsub("0x%x+", "ADDRESS")
+    end
+    said[#said + 1] = table.concat(words, " | ")
+  end
+  local create, resume, wrap, yield = coroutine.create, coroutine.resume, coroutine.wrap, coroutine.yield
+  -- dead
+  local dead = create(function() end)
+  say(resume(dead))
+  say(resume(dead))
+  say(coroutine.status(dead))
+  local once = wrap(function() return 1, 2, 3 end)
+  say(once())
+  say(pcall(once))
+  say(pcall(function() local x = once() return x end))
+  -- errors inside
+  say(resume(create(function() error("text") end)))
+  say(resume(create(function() error("text", 0) end)))
+  say(resume(create(function() error("text", 2) end)))
+  say(resume(create(function() error({}) end)))
+  say(resume(create(function() error() end)))
+  say(resume(create(function() local x = nil; x() end)))
+  say(pcall(wrap(function() error("text") end)))
+  say(pcall(wrap(function() error("text", 0) end)))
+  say(pcall(wrap(function() error({}) end)))
+  say(pcall(wrap(function() error(setmetatable({}, { __tostring = function() return "object" end })) end)))
+  say(pcall(wrap(function() error() end)))
+  say(pcall(wrap(function() error(42) end)))
+  say(pcall(function() wrap(function() error("text") end)() end))
+  say(pcall(wrap(function() wrap(function() error("deep") end)() end)))
+  -- wrong arguments
+  say(pcall(create))
+  say(pcall(create, 1))
+  say(pcall(create, nil))
+  say(pcall(resume))
+  say(pcall(resume, 1))
+  say(pcall(resume, {}))
+  say(pcall(wrap))
+  say(pcall(wrap, "x"))
+  say(pcall(coroutine.status, 1))
+  say(pcall(create, print))
+  say(resume(create(print)))
+  say(pcall(wrap(assert), false, "asserted"))
+  say(wrap(select)("#", 1, 2, 3))
+  -- not suspended
+  local self
+  self = create(function()
+    say(resume(self))
+    say(coroutine.status(self))
+    local inner = create(function() say(resume(self)) say(coroutine.status(self)) end)
+    say(resume(inner))
+  end)
+  say(resume(self))
+  local looped
+  looped = wrap(function() return pcall(looped) end)
+  say(looped())
+  local outer
+  outer = wrap(function() return wrap(function() return pcall(outer) end)() end)
+  say(outer())
+  if coroutine.running() then say(resume((coroutine.running()))) end
+  -- values through
+  local echo = wrap(function(...) while true do say(...) say(yield(...)) end end)
+  say(echo())
+  say(echo(nil, 1, nil))
+  say(echo("a", "b"))
+  say(select("#", resume(create(function(...) return ... end), nil, nil)))
+  say(resume(create(function() return yield(1, 2), 3 end)))
+  -- errors after yields
+  local failing = create(function() yield(1) error("later") end)
+  say(resume(failing))
+  say(resume(failing))
+  say(coroutine.status(failing))
+  say(resume(failing))
+  local failing_wrap = wrap(function() yield(1) error("later") end)
+  say(failing_wrap())
+  say(pcall(failing_wrap))
+  say(pcall(failing_wrap))
+  -- state
+  say(type((coroutine.running())))
+  if coroutine.isyieldable then say(coroutine.isyieldable(), wrap(function() return coroutine.isyieldable() end)()) end
+  say(wrap(function() return type((coroutine.running())), select(2, coroutine.running()) end)())
+  -- outside a coroutine, and across C functions
+  say(pcall(yield, 1))
+  say(resume(create(function() return pcall(function() return yield("through pcall") end) end)))
+  say(resume(create(function() table.sort({ 3, 2, 1 }, function(a, b) yield() return a < b end) end)))
+  say(resume(create(function() return ("x"):gsub("x", function() yield() end) end)))
+  -- many values and a deep chain
+  say(pcall(function() return select("#", wrap(function(...) return ... end)((table.unpack or unpack)({}, 1, 5000))) end))
+  local ok, message = pcall(function()
+    local function nest() return wrap(nest)() end
+    nest()
+  end)
+  say(ok, (tostring(message):gsub("^.-([%a ]*overflow).*$", "%1")))
+  -- a traceback of a coroutine does not show us
+  local traced = create(function() yield() end)
+  resume(traced)
+  say(debug.traceback(traced))
+  -- to-be-closed variables and coroutine.close
+  if coroutine.close then
+    local co = create(function() yield() end)
+    resume(co)
+    say(coroutine.close(co), coroutine.status(co))
+    co = create(function() error("x") end)
+    resume(co)
+    say(coroutine.close(co))
+    say(coroutine.close(create(print)))
+    say(pcall(coroutine.close, (coroutine.running())))
+    local chunk = load([[
+      local create, wrap, say = ...
+      local function closing(text) return setmetatable({}, { __close = function(_, e) say("closed", text, e) end }) end
+      local function failing(text) return setmetatable({}, { __close = function(_, e) say("closing", e) error(text) end }) end
+      local co = create(function() local x <close> = closing("one") coroutine.yield() end)
+      coroutine.resume(co)
+      say(coroutine.close(co))
+      co = create(function() local x <close> = failing("bad close") coroutine.yield() end)
+      coroutine.resume(co)
+      say(coroutine.close(co))
+      say(pcall(wrap(function() local x <close> = closing("two") error("inside") end)))
+      say(pcall(wrap(function() local x <close> = failing("second") error("first") end)))
+      say(pcall(wrap(function() local x <close> = failing("after return") return 1 end)))
+    ]], "=closing")
+    chunk(create, wrap, say)
+  end
+  return said
+end
+
+t.test("coroutines_say_the_same_word_for_word", function()
+  local expected = coroutine_words()
+  t.truthy(#expected > 60, "things said")
+  for _, options in ipairs { CPU, INSTRUCTIONS } do
+    local _, got = under(options, coroutine_words)
+    for i = 1, math.max(#got, #expected) do
+      t.equal(got[i], expected[i], "thing " .. i .. " said with the " .. options.cpu_clock .. " clock on")
+    end
+  end
+end)
+
+t.test("coroutines_made_while_armed_keep_no_hook", function()
+  local create_before = coroutine.create
+  local options = { cpu_hz = 10000 }
+  pulse.start(options)
+  local hooked, made, late = 0, 0, {}
+  while pulse.status().samples < 60 do
+    for _ = 1, 200 do
+      local co = coroutine.create(function() coroutine.yield(1) return 2 end)
+      made = made + 1
+      if host.hooked(co) then hooked = hooked + 1 end
+    end
+    for _ = 1, 200 do late[#late + 1] = create_before(function() return 3 end) end
+    if #late > 20000 then late = {} end
+  end
+  t.equal(hooked, 0, "coroutines with a hook of " .. made)
+  pulse.stop()
+  -- those made by a function kept from before start are not followed: they lose what they inherited when they first run
+  for _, co in ipairs(late) do
+    local ok, value = coroutine.resume(co)
+    t.equal(value, 3, "result")
+    t.equal(host.hooked(co), false, "hook")
+  end
+end)
+
+t.test("suspended_coroutines_keep_no_hook_when_the_session_ends", function()
+  for _, options in ipairs { CPU, INSTRUCTIONS } do
+    pulse.start(options)
+    local all = {}
+    for i = 1, 50 do
+      all[i] = coroutine.create(function() while true do t.burn(0.001) coroutine.yield() end end)
+      coroutine.resume(all[i])
+    end
+    for i = 1, 50 do coroutine.resume(all[i]) end
+    pulse.stop()
+    for i = 1, 50 do
+      coroutine.resume(all[i])
+      t.equal((debug.gethook(all[i])), nil, "hook of coroutine " .. i)
+      t.equal(host.hooked(all[i]), false, "hook of coroutine " .. i)
+    end
+  end
+end)
+
+-- -- the JIT ---------------------------------------------------------------------------------------------------------------------------
+
+t.test("the_jit_is_as_before", function()
+  if not t.is_luajit then return end
+  for _, on in ipairs { true, false } do
+    if on then jit.on() else jit.off() end
+    for _, options in ipairs { CPU, INSTRUCTIONS } do
+      pulse.start(options)
+      t.equal((jit.status()), on and options == CPU, "jit.status() while profiling by " .. options.cpu_clock)
+      t.burn(0.02)
+      local profile = pulse.stop()
+      t.equal((jit.status()), on, "jit.status() after")
+      local comments = table.concat(profile:stats().comments, "\n")
+      t.equal(comments:find("JIT compiler was turned off", 1, true) ~= nil, on and options == INSTRUCTIONS, "it says so")
+    end
+  end
+  jit.off()
+end)
+
+t.test("luajits_own_profiler_comes_first", function()
+  if not t.is_luajit then return end
+  local profiler = require "jit.profile"
+  profiler.start("f", function() end)
+  t.fails("LuaJIT's own profiler", pulse.start, CPU)
+  profiler.stop()
+  pulse.start(CPU)
+  pulse.stop()
+end)
+
+t.run()
