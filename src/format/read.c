@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
+#include "format/zip.h"
 #include "profile/mem.h"
 
 enum { CHUNK_BYTES = 64 * 1024, SNIFF_BYTES = 4096 };
@@ -26,16 +26,6 @@ static bool too_large(size_t limit, failure_t *failure) {
 
 static bool is_gzip(const char *data, size_t len) {
   return len >= 2 && data[0] == '\x1f' && data[1] == '\x8b';
-}
-
-static void *zip_alloc(void *opaque, unsigned items, unsigned size) {
-  (void)opaque;
-  return mem_alloc((size_t)items * size);
-}
-
-static void zip_free(void *opaque, void *block) {
-  (void)opaque;
-  mem_free(block);
 }
 
 /* Inflates all members of the file, one after the other, until the input ends where a member ends. */
@@ -64,11 +54,12 @@ static bool inflate_all(z_stream *zip, size_t limit, bytes_t *out, failure_t *fa
 }
 
 static bool gunzip(const char *data, size_t len, size_t limit, bytes_t *out, failure_t *failure) {
-  z_stream zip = {.zalloc = zip_alloc, .zfree = zip_free};
+  z_stream zip = {0};
+  zip_use_own_memory(&zip);
   if (len > UINT32_MAX) return too_large(limit, failure);
   zip.next_in = (Bytef *)data;
   zip.avail_in = (uInt)len;
-  if (inflateInit2(&zip, 15 + 16) != Z_OK) return failure_set(failure, "out of memory");
+  if (inflateInit2(&zip, ZIP_GZIP_WINDOW) != Z_OK) return failure_set(failure, "out of memory");
   bool done = inflate_all(&zip, limit, out, failure);
   inflateEnd(&zip);
   return done;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
+#include "format/zip.h"
 #include "profile/mem.h"
 
 enum { BUFFER_BYTES = 64 * 1024 };
@@ -47,25 +47,13 @@ sink_t *sink_to_fd(int fd) {
   return sink;
 }
 
-static void *zip_alloc(void *opaque, unsigned items, unsigned size) {
-  (void)opaque;
-  return mem_alloc((size_t)items * size);
-}
-
-static void zip_free(void *opaque, void *block) {
-  (void)opaque;
-  mem_free(block);
-}
-
 sink_t *sink_gzip(sink_t *destination) {
   sink_t *sink = sink_new(TO_GZIP);
   if (sink == NULL) return NULL;
   sink->destination = destination;
-  sink->zip.zalloc = zip_alloc;
-  sink->zip.zfree = zip_free;
-  /* 15 + 16: the largest window, with a gzip header; the header carries no time, so equal profiles are equal
-   * files */
-  if (deflateInit2(&sink->zip, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+  zip_use_own_memory(&sink->zip);
+  /* the gzip header carries no time, so equal profiles are equal files */
+  if (deflateInit2(&sink->zip, 6, Z_DEFLATED, ZIP_GZIP_WINDOW, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
     mem_free(sink->buffer);
     mem_free(sink);
     return NULL;
