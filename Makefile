@@ -137,7 +137,9 @@ HOST_LUA  ?= 5.4
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page
 	@:
 
-$(B)/tests/unit/%: tests/unit/%.c $(CORE_OBJ) $(call obj,$(READERS)) $(B)/obj/gen/profile.pb-c.o
+.SECONDARY: $(B)/obj/agent/rate_limit.o
+# of the agent, what has no Lua in it
+$(B)/tests/unit/%: tests/unit/%.c $(B)/obj/agent/rate_limit.o $(CORE_OBJ) $(call obj,$(READERS)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Hosts that embed Lua, as a user's program would: the static library and Debian's liblua.

@@ -2,8 +2,8 @@
 /* The C interface for hosts (include/luapulse.h), on top of sessions. */
 #include <string.h>
 
-#include "agent/options.h"
 #include "agent/label.h"
+#include "agent/options.h"
 #include "agent/session.h"
 #include "format/format.h"
 #include "profile/mem.h"

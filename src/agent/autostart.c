@@ -24,11 +24,13 @@ typedef struct {
 static bool read_request(request_t *request) {
   const char *text = getenv(AUTOSTART_VARIABLE);
   unsigned clock;
+  unsigned long long seed;
   request->options = options_default();
-  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u", &request->fd, &request->region.size, &clock,
+  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu", &request->fd, &request->region.size, &clock,
                              &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
-                             &request->options.cpu_max_samples_per_sec) != 6)
+                             &request->options.cpu_max_samples_per_sec, &seed) != 7)
     return false;
+  request->options.seed = seed;
   request->options.cpu_clock = (luapulse_clock_t)clock;
   request->options.max_memory_bytes = request->region.size;
   if (request->options.max_process_memory_bytes < 2 * request->region.size)

@@ -3,6 +3,8 @@
  * is left to the original function, so that its errors stay word for word. */
 #include "agent/coroutine.h"
 
+#include <string.h>
+
 #include "agent/engine.h"
 
 /* Upvalues of the replacements: 1 the VM's userdata, 2 the original; of a wrapped coroutine: 1 the VM, 2 the
@@ -13,10 +15,24 @@ static vm_t *upvalue_vm(lua_State *L) {
   return lua_touserdata(L, lua_upvalueindex(UP_VM));
 }
 
+/* The original function (in front of its arguments) refused argument 1; its error is on top. The message names
+ * the function and the place of the call as seen from there: it is made again from here. */
+static int raise_again(lua_State *L) {
+  static const char start[] = "bad argument #1 to '";
+  const char *message = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  const char *reason = strstr(message, "' (");
+  size_t len = strlen(message);
+  if (strncmp(message, start, sizeof start - 1) != 0 || reason == NULL || message[len - 1] != ')')
+    return lua_error(L);
+  reason += 3;
+  lua_pushlstring(L, reason, len - (size_t)(reason - message) - 1);
+  return luaL_argerror(L, 1, lua_tostring(L, -1));
+}
+
 static int call_original(lua_State *L) {
   lua_pushvalue(L, lua_upvalueindex(UP_ORIGINAL));
   lua_insert(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  if (lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0) != 0) return raise_again(L);
   return lua_gettop(L);
 }
 
@@ -103,11 +119,11 @@ static int tracked_create(lua_State *L) {
 
 /* coroutine.wrap; upvalue 3: the replaced create, 4: the original resume */
 static int tracked_wrap(lua_State *L) {
-  if (!lua_isfunction(L, 1)) return call_original(L);
   lua_pushvalue(L, lua_upvalueindex(UP_VM));
+  lua_insert(L, 1);
   lua_pushvalue(L, lua_upvalueindex(3));
-  lua_pushvalue(L, 1);
-  lua_call(L, 1, 1);
+  lua_insert(L, 2);
+  if (lua_pcall(L, lua_gettop(L) - 2, 1, 0) != 0) return raise_again(L);
   lua_pushvalue(L, lua_upvalueindex(4));
   lua_pushcclosure(L, tracked_wrapped, 3);
   return 1;

@@ -34,21 +34,6 @@ static void unhook(vm_t *vm, lua_State *L) {
   host_hook_restore(L, &host, vm->hook_count_offset);
 }
 
-/* -- the rate limit: a token a sample, refilled with time ------------------------------------------------ */
-
-static bool within_rate(vm_t *vm) {
-  double rate = (double)vm->options.cpu_max_samples_per_sec;
-  if (rate == 0) return true;
-  double burst = rate / 20 > 1 ? rate / 20 : 1; /* 50 ms worth */
-  uint64_t now = time_monotonic();
-  vm->tokens += (double)(now - vm->tokens_at) * 1e-9 * rate;
-  vm->tokens_at = now;
-  if (vm->tokens > burst) vm->tokens = burst;
-  if (vm->tokens < 1) return false;
-  vm->tokens -= 1;
-  return true;
-}
-
 /* -- the hook -------------------------------------------------------------------------------------------- */
 
 /* The host's count goes on by `gap` instructions. True when it ran out; then it starts anew. */
@@ -59,23 +44,53 @@ static bool count_for_host(vm_t *vm, int gap) {
   return true;
 }
 
+/* A sample stands for the mean of the gaps, not for its own gap: short-lived coroutines end inside theirs, and only the
+ * chance of being hit is in proportion to what they ran. */
+static void sample(vm_t *vm, lua_State *L) {
+  double rate = (double)vm->options.cpu_max_samples_per_sec;
+  double events = rate_limit_weigh(&vm->rate_limit, rate, rate == 0 ? 0 : time_monotonic(), &vm->random);
+  if (events > 0)
+    sampler_take(vm, L, 0, (uint64_t)(events * (double)vm->options.cpu_sample_mean_instr + 0.5));
+  else
+    live_lose(&vm->live, LOSS_RATE_LIMITED, 1); /* those that are kept carry its weight */
+}
+
 /* An instruction count ran out. True when the host's did. */
 static bool count_event(vm_t *vm, lua_State *L) {
   int gap = lua_gethookcount(L);
   bool host_due = false, ours = true;
-  vm->instructions += (uint64_t)gap;
   if (host_counts(vm)) {
     host_due = count_for_host(vm, gap);
     if (host_due) ours = random_unit(&vm->random) * (double)vm->options.cpu_sample_mean_instr <= 1.0;
   }
   arm(vm, L);
-  if (ours && within_rate(vm)) {
-    sampler_take(vm, L, 0, vm->instructions);
-    vm->instructions = 0;
-  } else if (ours) {
-    live_lose(&vm->live, LOSS_RATE_LIMITED, 1); /* the next sample carries these instructions */
-  }
+  if (ours) sample(vm, L);
   return host_due;
+}
+
+/* PUC Lua counts the instructions of a hook written in Lua too, and swallows the event when the count ends in
+ * one: our gap would start over, time and again in step with the program. So our count rests meanwhile; that of
+ * the host goes on, as it does without us. Should the hook raise an error, the next event comes within
+ * HOOK_ROOM. */
+static void call_host(vm_t *vm, lua_State *L, lua_Debug *ar) {
+  enum { HOOK_ROOM = 65536 };
+  int offset = lua_gethook(L) == on_count ? vm->hook_count_offset : 0;
+  if (offset == 0) {
+    vm->host.function(L, ar);
+    return;
+  }
+  int gap = lua_gethookcount(L), left = host_hook_left(L, offset);
+  host_hook_set_left(L, offset, HOOK_ROOM);
+  vm->host.function(L, ar);
+  if (lua_gethook(L) != on_count) return;
+  if (vm->host.mask & LUA_MASKCOUNT) {
+    int inside = HOOK_ROOM - host_hook_left(L, offset);
+    vm->host_left -= gap - left + inside;
+    if (vm->host_left <= 0) vm->host_left += vm->host.count; /* swallowed, as without us */
+    arm(vm, L);
+  } else {
+    host_hook_set_left(L, offset, left);
+  }
 }
 
 static void on_count(lua_State *L, lua_Debug *ar) {
@@ -93,7 +108,7 @@ static void on_count(lua_State *L, lua_Debug *ar) {
     due = count_event(vm, L);
     vm_let_in(vm);
   }
-  if (due) vm->host.function(L, ar); /* last: it may raise an error */
+  if (due) call_host(vm, L, ar); /* last: it may raise an error */
 }
 
 /* -- the engine ------------------------------------------------------------------------------------------ */
@@ -103,9 +118,7 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
   vm->hook_count_offset = vm->luajit ? 0 : host_hook_find_counter(L);
   vm->host = host_hook_save(L, vm->hook_count_offset);
   vm->host_left = vm->host.left;
-  vm->instructions = 0;
-  vm->tokens = 1;
-  vm->tokens_at = time_monotonic();
+  rate_limit_start(&vm->rate_limit, time_monotonic());
   if (vm->luajit) {
     vm->jit_was_on = luajit_turn_off(L);
     if (vm->jit_was_on)
@@ -144,7 +157,6 @@ static void pause_changed(vm_t *vm, lua_State *L) {
       vm->host = host;
       vm->host_left = host.left;
     }
-    vm->instructions = 0;
     arm_if_free(vm, L);
   }
 }

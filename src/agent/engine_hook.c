@@ -36,7 +36,8 @@ static void set_hook(const vm_t *vm, lua_State *L, const host_hook_t *host) {
  * did. */
 static bool heed_host(const vm_t *vm, lua_State *L, host_hook_t *host) {
   int mask = lua_gethookmask(L), count = lua_gethookcount(L);
-  bool new_mask = mask != armed_mask(host), new_count = count != (vm->hook_count_offset != 0 ? ARMED_COUNT : 1);
+  bool new_mask = mask != armed_mask(host),
+       new_count = count != (vm->hook_count_offset != 0 ? ARMED_COUNT : 1);
   if (!new_mask && !new_count) return false;
   if (new_mask) host->mask = mask;
   if (new_count) host->count = count;

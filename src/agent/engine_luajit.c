@@ -74,11 +74,19 @@ static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
 
 /* -- the engine ------------------------------------------------------------------------------------------ */
 
+/* Starting over a profiler at work would break it. A handler of the host's own, linked into one program with
+ * LuaJIT, looks the same only if it is a plain one and the interval timer runs. */
+static bool profiler_at_work(const prof_state_t *host) {
+  bool timer_runs = host->timer.it_interval.tv_sec != 0 || host->timer.it_interval.tv_usec != 0;
+  return timer_runs && !(host->action.sa_flags & SA_SIGINFO) &&
+         luajit_is_profiler_handler(host->action.sa_handler);
+}
+
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   prof_state_t host;
   struct sigaction taken;
   hold(&host);
-  if (luajit_is_profiler_handler(host.action.sa_handler)) {
+  if (profiler_at_work(&host)) {
     give_back(&host);
     return failure_set(failure, "LuaJIT's own profiler (jit.p, jit.profile) is running; stop it first");
   }

@@ -42,6 +42,16 @@ int host_hook_find_counter(lua_State *L) {
   return matches == 1 ? found : 0;
 }
 
+int host_hook_left(const lua_State *L, int counter_offset) {
+  return read_int(L, counter_offset);
+}
+
+/* Written behind the interface's back: the offset was found by content, and the word is an int the VM only
+ * counts down. */
+void host_hook_set_left(lua_State *L, int counter_offset, int left) {
+  memcpy((char *)L + counter_offset, &left, sizeof left);
+}
+
 host_hook_t host_hook_save(lua_State *L, int counter_offset) {
   host_hook_t host = {lua_gethook(L), lua_gethookmask(L), lua_gethookcount(L), 0};
   host.left = counter_offset != 0 ? read_int(L, counter_offset) : host.count;
@@ -50,10 +60,8 @@ host_hook_t host_hook_save(lua_State *L, int counter_offset) {
 
 void host_hook_restore(lua_State *L, const host_hook_t *host, int counter_offset) {
   lua_sethook(L, host->function, host->mask, host->count);
-  /* Written behind the interface's back: the offset was found by content, and the word is an int the VM only
-   * counts down. */
   if (counter_offset != 0 && host->function != NULL && (host->mask & LUA_MASKCOUNT))
-    memcpy((char *)L + counter_offset, &host->left, sizeof host->left);
+    host_hook_set_left(L, counter_offset, host->left);
 }
 
 int host_hook_mask_of(int event) {

@@ -31,6 +31,10 @@ int host_hook_find_counter(lua_State *L);
 host_hook_t host_hook_save(lua_State *L, int counter_offset);
 void host_hook_restore(lua_State *L, const host_hook_t *host, int counter_offset);
 
+/* Instructions until the next count event; needs the offset. */
+int host_hook_left(const lua_State *L, int counter_offset);
+void host_hook_set_left(lua_State *L, int counter_offset, int left);
+
 /* The mask bit of a hook event. */
 int host_hook_mask_of(int event);
 

@@ -133,6 +133,10 @@ void *lv_newuserdata(lua_State *L, size_t size) {
 
 /* -- coroutines ------------------------------------------------------------------------------------------ */
 
+#if LUA_VERSION_NUM < 502
+#pragma weak lua_setlevel /* LuaJIT, which loads the module of 5.1, does without */
+#endif
+
 int lv_resume(lua_State *co, lua_State *from, int arguments, int *results) {
 #if LUA_VERSION_NUM >= 504
   return lua_resume(co, from, arguments, results);
@@ -141,7 +145,7 @@ int lv_resume(lua_State *co, lua_State *from, int arguments, int *results) {
   *results = lua_gettop(co);
   return status;
 #else
-  (void)from;
+  if (lua_setlevel != NULL) lua_setlevel(from, co); /* how deep the C stack is: 5.1 leaves that to the caller */
   int status = lua_resume(co, arguments);
   *results = lua_gettop(co);
   return status;

@@ -2,6 +2,8 @@
 /* LuaJIT by weak references: present when the process runs LuaJIT, NULL elsewhere. */
 #include "agent/luajit.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <string.h>
 
 #include "profile/intern.h"
@@ -39,10 +41,11 @@ bool luajit_has_profiler(void) {
   return luaJIT_profile_start != NULL && luaJIT_profile_stop != NULL;
 }
 
-/* It has no name to ask for, but stands in the same small source file as luaJIT_profile_start. */
+/* It has no name to ask for, but lies in the same program or library as luaJIT_profile_start. */
 bool luajit_is_profiler_handler(void (*handler)(int)) {
-  intptr_t distance = (intptr_t)handler - (intptr_t)luaJIT_profile_start;
-  return distance > -16384 && distance < 16384;
+  Dl_info theirs, its;
+  return handler != SIG_DFL && handler != SIG_IGN && dladdr((void *)handler, &theirs) != 0 &&
+         dladdr((void *)luaJIT_profile_start, &its) != 0 && theirs.dli_fbase == its.dli_fbase;
 }
 
 void luajit_profile_begin(lua_State *L, const char *mode, luajit_profile_callback_t *callback, void *data) {

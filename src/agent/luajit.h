@@ -10,7 +10,7 @@ typedef void luajit_profile_callback_t(void *data, lua_State *L, int samples, in
 
 bool luajit_detect(lua_State *L);
 bool luajit_has_profiler(void);
-/* True when a signal handler is that of LuaJIT's profiler. */
+/* True when a signal handler may be that of LuaJIT's profiler: it is part of the same program or library. */
 bool luajit_is_profiler_handler(void (*handler)(int));
 void luajit_profile_begin(lua_State *L, const char *mode, luajit_profile_callback_t *callback, void *data);
 void luajit_profile_end(lua_State *L);

@@ -46,9 +46,10 @@ static pthread_key_t own_ticker; /* ticker_t * of the thread, ended with it */
 static int signal_number;
 static struct sigaction old_action;
 static bool handler_installed;
-static bool handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
+static bool
+    handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
 static unsigned active_count;
-static int set_up_error; /* errno of what set_up could not get */
+static int set_up_error;     /* errno of what set_up could not get */
 static uint64_t kernel_tick; /* ns: 4 ms where CONFIG_HZ is 250 */
 
 static pid_t this_thread(void) {

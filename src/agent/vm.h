@@ -18,6 +18,7 @@
 #include "agent/host_hook.h"
 #include "agent/lua_version.h"
 #include "agent/random.h"
+#include "agent/rate_limit.h"
 #include "agent/ticker.h"
 #include "luapulse.h"
 #include "profile/live.h"
@@ -90,11 +91,9 @@ typedef struct vm {
   uint64_t now; /* monotonic time of the sample being taken, ns */
 
   /* the instructions clock */
-  uint64_t instructions; /* executed since the last recorded sample */
-  double tokens;
-  uint64_t tokens_at; /* monotonic, ns */
-  host_hook_t host;   /* the host's hook, called from ours */
-  int64_t host_left;  /* instructions until its count event */
+  rate_limit_t rate_limit;
+  host_hook_t host;  /* the host's hook, called from ours */
+  int64_t host_left; /* instructions until its count event */
 
   uint64_t names_due; /* monotonic time before which package.loaded is not searched again */
   bool names_wanted;  /* a function without a good name was seen since the last search */

@@ -39,8 +39,8 @@ static void set_init(const interpreter_t *interpreter) {
 
 static void set_request(int fd, size_t size, const luapulse_profile_options_t *o) {
   char text[128];
-  snprintf(text, sizeof text, "%d %zu %u %u %u %u", fd, size, (unsigned)o->cpu_clock, o->cpu_hz,
-           o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec);
+  snprintf(text, sizeof text, "%d %zu %u %u %u %u %llu", fd, size, (unsigned)o->cpu_clock, o->cpu_hz,
+           o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec, (unsigned long long)o->seed);
   setenv(AUTOSTART_VARIABLE, text, 1);
 }
 

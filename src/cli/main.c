@@ -7,7 +7,7 @@
 
 static const command_t commands[] = {
     {"run", "run a Lua program and profile it", run_run},
-    {"report", "show where time or memory went, as a table", report_run},
+    {"report", "show where the time went, as a table", report_run},
     {"convert", "turn a profile into another format", convert_run},
     {NULL, NULL, NULL},
 };
@@ -20,7 +20,7 @@ static const command_t *find(const char *name) {
 
 static int print_help(void) {
   printf(
-      "luapulse: where the time and the memory of a Lua program go\n\n"
+      "luapulse: where the time of a Lua program goes, by function, line and call path\n\n"
       "Usage: luapulse COMMAND [OPTIONS]\n\nCommands:\n");
   for (const command_t *command = commands; command->name != NULL; command++)
     printf("  %-9s %s\n", command->name, command->summary);

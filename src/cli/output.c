@@ -14,18 +14,17 @@ bool output_add(output_t *output, const char *name, failure_t *failure) {
 }
 
 /* Copies the name with its % signs replaced. False when it is too long or has an unknown one. */
-static bool expand(const char *name, pid_t pid, char *path) {
+static bool expand(const char *name, pid_t pid, time_t when, char *path) {
   size_t used = 0;
   for (; *name != '\0'; name++) {
     char piece[32] = {name[0], '\0'};
     if (name[0] == '%') {
       name++;
-      time_t now = time(NULL);
       struct tm local;
       if (*name == 'p')
         snprintf(piece, sizeof piece, "%d", (int)pid);
       else if (*name == 't')
-        strftime(piece, sizeof piece, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+        strftime(piece, sizeof piece, "%Y%m%d-%H%M%S", localtime_r(&when, &local));
       else if (*name != '%')
         return false;
     }
@@ -54,7 +53,7 @@ bool output_check(output_t *output, bool repeated, failure_t *failure) {
   }
   for (size_t i = 0; i < output->count; i++) {
     const char *name = output->names[i];
-    if (!expand(name, 1, path))
+    if (!expand(name, 1, 0, path))
       return failure_set(failure, "the name '%s' is too long or has a %% sign that is not %%p, %%t or %%%%",
                          name);
     if (output->format == NULL && format_for_path(path) == NULL)
@@ -71,18 +70,18 @@ bool output_check(output_t *output, bool repeated, failure_t *failure) {
   return true;
 }
 
-bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, char *path,
-                  failure_t *failure) {
-  if (!expand(output->names[i], pid, path))
+bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, time_t when,
+                  char *path, failure_t *failure) {
+  if (!expand(output->names[i], pid, when, path))
     return failure_set(failure, "the name '%s' is too long", output->names[i]);
   const format_t *format = output->format != NULL ? output->format : format_for_path(path);
   return format_write_file(profile, format, path, failure);
 }
 
-void output_suggest(const output_t *output, pid_t pid) {
+void output_suggest(const output_t *output, pid_t pid, time_t when) {
   for (size_t i = 0; i < output->count; i++) {
     char path[PATH_MAX];
-    if (!expand(output->names[i], pid, path)) continue;
+    if (!expand(output->names[i], pid, when, path)) continue;
     const format_t *format = output->format != NULL ? output->format : format_for_path(path);
     if (strcmp(format->name, "pprof") == 0)
       fprintf(stderr, "luapulse: try  luapulse report %s   or  go tool pprof -http=: %s\n", path, path);

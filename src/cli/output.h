@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The files a command writes: names with %p (process), %t (time) and %% in them, formats by extension. */
+/* The files a command writes: names with %p (process), %t (when what they cover began) and %% in them, formats by
+ * extension. */
 #ifndef LUAPULSE_CLI_OUTPUT_H
 #define LUAPULSE_CLI_OUTPUT_H
 
 #include <sys/types.h>
+#include <time.h>
 
 #include "format/format.h"
 
@@ -20,9 +22,9 @@ bool output_add(output_t *output, const char *name, failure_t *failure);
  * `repeated` names that have no %t: each profile would replace the last. */
 bool output_check(output_t *output, bool repeated, failure_t *failure);
 /* Writes the profile to the i-th file. `path` receives its name (PATH_MAX bytes). */
-bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, char *path,
-                  failure_t *failure);
+bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, time_t when,
+                  char *path, failure_t *failure);
 /* Says on standard error what to do with what was written. */
-void output_suggest(const output_t *output, pid_t pid);
+void output_suggest(const output_t *output, pid_t pid, time_t when);
 
 #endif

@@ -29,7 +29,7 @@ static const char help[] =
     "Examples:\n"
     "  luapulse report app.pb.gz\n"
     "  luapulse report app.pb.gz --lines -n 10\n"
-    "  luapulse report heap.pb.gz --sample inuse_space --tree\n"
+    "  luapulse report app.pb.gz --sample samples --tree\n"
     "  luapulse report app.pb.gz --peek parse\n";
 
 /* The terminal's width, or 0 (no limit) when standard output is none. */

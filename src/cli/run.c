@@ -2,11 +2,13 @@
 /* luapulse run: profiles a program without touching it. The tables live in memory shared with the program,
  * and this process, its parent, writes the profile: it is there however the program ends. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/options.h"
@@ -26,6 +28,7 @@ typedef struct {
   const char *lua;   /* version the user names, or NULL */
   int loud;          /* -1 quiet, 0 when a person looks, 1 always */
   char **command;
+  time_t since; /* when what is written next began: profiles of intervals begin a second apart or more */
 } run_t;
 
 static int print_help(void) {
@@ -37,12 +40,13 @@ static int print_help(void) {
       "  -o, --output FILE    where to write; may be given several times. The format is told by the name\n"
       "                       (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the "
       "process,\n"
-      "                       %t the time. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
+      "                       %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
       "  -f, --format FORMAT  write every FILE in this format\n"
       "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
-      "      --clock CLOCK    cpu (default) or instructions (reproducible, slower)\n"
+      "      --clock CLOCK    cpu (default) or instructions (no signals, slower)\n"
       "      --mean-instr N   instructions clock: one sample in N instructions (default 20000)\n"
       "      --max-rate N     instructions clock: at most N samples a second (default 200, 0: no limit)\n"
+      "      --seed N         of the random gaps: with --max-rate 0, the same run gives the same profile\n"
       "      --interval SEC   write a profile of every SEC seconds, while it runs; FILE must have %t in it\n"
       "      --memory MIB     room for the tables (default 32)\n"
       "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 jit\n"
@@ -78,7 +82,7 @@ static bool refuse(int *status, int value) {
 
 /* True to go on; otherwise *status is what to exit with. */
 static bool read_options(run_t *run, int argc, char **argv, int *status) {
-  enum { CLOCK = 256, MEAN_INSTR, MAX_RATE, INTERVAL, MEMORY, LUA };
+  enum { CLOCK = 256, MEAN_INSTR, MAX_RATE, SEED, INTERVAL, MEMORY, LUA };
   static const struct option longs[] = {
       {"output", required_argument, NULL, 'o'},
       {"format", required_argument, NULL, 'f'},
@@ -86,6 +90,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
       {"clock", required_argument, NULL, CLOCK},
       {"mean-instr", required_argument, NULL, MEAN_INSTR},
       {"max-rate", required_argument, NULL, MAX_RATE},
+      {"seed", required_argument, NULL, SEED},
       {"interval", required_argument, NULL, INTERVAL},
       {"memory", required_argument, NULL, MEMORY},
       {"lua", required_argument, NULL, LUA},
@@ -95,7 +100,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
       {NULL, 0, NULL, 0},
   };
   luapulse_profile_options_t *o = &run->options;
-  unsigned mib;
+  unsigned mib, seed;
   failure_t failure;
   opterr = 0;
   for (int option; (option = getopt_long(argc, argv, "+:o:f:F:qvh", longs, NULL)) != -1;) {
@@ -127,6 +132,12 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         if (!read_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
           return refuse(status,
                         cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg));
+        break;
+      case SEED:
+        if (!read_number(optarg, 1, 4294967295u, &seed))
+          return refuse(status,
+                        cli_usage("run", "--seed takes a number from 1 to 4294967295, not '%s'", optarg));
+        o->seed = seed;
         break;
       case INTERVAL:
         if (!read_number(optarg, 1, 1000000000, &run->interval))
@@ -164,7 +175,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
 /* -- running --------------------------------------------------------------------------------------------- */
 
 static void *make_tables(size_t size, int *fd, failure_t *failure) {
-  *fd = memfd_create("luapulse", MFD_CLOEXEC);
+  *fd = memfd_create("luapulse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   void *memory = MAP_FAILED;
   if (*fd >= 0 && ftruncate(*fd, (off_t)size) == 0)
     memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
@@ -173,6 +184,8 @@ static void *make_tables(size_t size, int *fd, failure_t *failure) {
     if (*fd >= 0) close(*fd);
     return NULL;
   }
+  fcntl(*fd, F_ADD_SEALS,
+        F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL); /* the program cannot pull it from under us */
   live_prepare(memory, size);
   return memory;
 }
@@ -214,7 +227,7 @@ static bool write_profile(const run_t *run, const live_t *live, const live_t *be
   bool all = true;
   for (size_t i = 0; i < run->output.count; i++) {
     char path[PATH_MAX];
-    if (output_write(&run->output, i, profile, pid, path, &failure))
+    if (output_write(&run->output, i, profile, pid, run->since, path, &failure))
       tell(run, profile, path);
     else
       all = cli_failed("run", "%s", failure.text) == STATUS_OK;
@@ -241,8 +254,9 @@ static bool took_part(const run_t *run, const live_t *live, const interpreter_t 
 }
 
 /* Profiles of each interval while the program runs. `before` ends as what the last of them covered. */
-static void watch(const run_t *run, child_t *child, const live_t *live, live_t *before) {
+static void watch(run_t *run, child_t *child, const live_t *live, live_t *before) {
   while (!launch_wait(child, run->interval)) {
+    time_t now_seconds = time(NULL);
     live_state_t state = live_state(live);
     if (state != LIVE_RUNNING && state != LIVE_ENDED) continue;
     live_t now = {0};
@@ -251,6 +265,7 @@ static void watch(const run_t *run, child_t *child, const live_t *live, live_t *
     if (!saved) continue;
     mem_free(before->header);
     *before = now;
+    run->since = now_seconds > run->since ? now_seconds : run->since + 1;
   }
 }
 
@@ -276,12 +291,13 @@ int run_run(int argc, char **argv) {
            exec_error == EACCES ? STATUS_NOT_RUNNABLE : STATUS_NOT_FOUND;
   close(fd);
 
+  run.since = time(NULL);
   live_t live, before = {0};
   live_open(&live, memory, size, NULL);
   watch(&run, &child, &live, &before);
   bool done = took_part(&run, &live, &interpreter) &&
               write_profile(&run, &live, before.header != NULL ? &before : NULL, child.pid);
-  if (done && talks(&run) && run.interval == 0) output_suggest(&run.output, child.pid);
+  if (done && talks(&run) && run.interval == 0) output_suggest(&run.output, child.pid, run.since);
   mem_free(before.header);
   if (!done && child.wait_status == 0) return STATUS_NO_PROFILE;
   launch_end_alike(&child);

@@ -54,7 +54,7 @@ void losses_write_words(const profile_t *profile, sink_t *sink) {
       [LOSS_TRUNCATED] = "were deeper than recorded (kept, begun with [truncated])",
       [LOSS_UNATTRIBUTED] = "were taken while no Lua function ran (kept under [outside Lua])",
       [LOSS_DROPPED] = "could not be recorded",
-      [LOSS_RATE_LIMITED] = "were skipped to keep to the rate limit (the next one carries their weight)",
+      [LOSS_RATE_LIMITED] = "were skipped to keep to the rate limit (those kept carry their weight)",
   };
   bool any = false;
   for (int reason = 0; reason < LOSS_COUNT; reason++) {

@@ -8,8 +8,7 @@ typedef enum {
   LOSS_TRUNCATED,    /* samples whose stack was deeper than recorded; they begin with the [truncated] frame */
   LOSS_UNATTRIBUTED, /* samples taken while no Lua function ran; kept under the [outside Lua] frame */
   LOSS_DROPPED,      /* samples that could not be recorded at all */
-  LOSS_RATE_LIMITED, /* samples skipped to keep to cpu_max_samples_per_sec; the next one carries their weight
-                      */
+  LOSS_RATE_LIMITED, /* samples skipped to keep to cpu_max_samples_per_sec; those kept carry their weight */
   LOSS_COUNT
 } loss_t;
 

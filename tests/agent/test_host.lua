@@ -32,7 +32,7 @@ end
 local function count_events()
   local at = {}
   debug.sethook(function() at[#at + 1] = progress end, "", 100000)
-  deterministic(500000)
+  deterministic(1000000)
   debug.sethook()
   return at
 end
@@ -43,7 +43,7 @@ t.test("a_count_hook_fires_where_it_would_have", function()
   local profile, got = under(CPU, count_events)
   t.equal(#got, #expected, "events")
   for i = 1, #expected do t.between(got[i] - expected[i], -1, 1, "place of event " .. i) end
-  t.truthy(profile:stats().cpu_inclusive_samples_total > 20, "samples were taken meanwhile")
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 10, "samples were taken meanwhile")
   t.equal(profile:stats().dropped, 0, "dropped")
 end)
 
@@ -52,7 +52,7 @@ t.test("a_slow_count_hook_is_not_starved", function()
   local function run()
     fired = 0
     debug.sethook(function() fired = fired + 1 end, "", 1000000)
-    deterministic(1000000)
+    deterministic(3000000)
     debug.sethook()
   end
   run()
@@ -60,7 +60,7 @@ t.test("a_slow_count_hook_is_not_starved", function()
   t.truthy(expected >= 10, "events without profiling")
   local profile = under(CPU, run)
   t.equal(fired, expected, "events at 1 kHz")
-  t.truthy(profile:stats().cpu_inclusive_samples_total > 40, "samples were taken meanwhile")
+  t.truthy(profile:stats().cpu_inclusive_samples_total > 10, "samples were taken meanwhile")
 end)
 
 t.test("a_count_hook_beside_the_instructions_clock", function()
@@ -70,55 +70,56 @@ t.test("a_count_hook_beside_the_instructions_clock", function()
   debug.sethook(function() at[#at + 1] = progress end, "", 100000)
   local before = { debug.gethook() }
   pulse.start(INSTRUCTIONS)
-  deterministic(500000)
+  deterministic(1000000)
   local profile = pulse.stop()
   local after = { debug.gethook() }
   debug.sethook()
   for i = 1, 3 do t.equal(after[i], before[i], "gethook " .. i) end
   t.between(#at - #expected, -1, 1, "events")
-  for i = 1, math.min(#at, #expected) do t.between(at[i] - expected[i], -20, 20, "place of event " .. i) end
+  for i = 1, math.min(#at, #expected) do t.between(at[i] - expected[i], -2, 2, "place of event " .. i) end
   t.truthy(profile:stats().cpu_inclusive_samples_total > 3000, "samples")
 end)
 
--- How often each kind of event happened.
-local function all_events(mask)
-  local counts = {}
-  debug.sethook(function(event) counts[event] = (counts[event] or 0) + 1 end, mask)
-  deterministic(100000)
+-- How often each kind of event happened in the program, with a hook set before the session or in it.
+local function count_kinds(mask, options, before_start)
+  local counts, profile = {}
+  local function mine(event) counts[event] = (counts[event] or 0) + 1 end
+  if before_start then debug.sethook(mine, mask) end
+  if options then pulse.start(options) end
+  if not before_start then debug.sethook(mine, mask) end
+  counts = {}
+  deterministic(600000)
+  local seen = counts
+  counts = {}
+  if not before_start then debug.sethook() end
+  if options then profile = pulse.stop() end
   debug.sethook()
-  local names = {}
-  for event, count in pairs(counts) do names[#names + 1] = event .. "=" .. count end
-  table.sort(names)
-  return table.concat(names, " ")
+  return seen, profile and profile:stats().cpu_inclusive_samples_total
+end
+
+local function same_events(mask, options, before_start)
+  local expected = count_kinds(mask, nil, before_start)
+  local got, samples = count_kinds(mask, options, before_start)
+  t.truthy(samples > 3, "samples were taken meanwhile: " .. samples)
+  for _, event in ipairs { "call", "tail call", "return", "tail return", "line" } do
+    local more = (got[event] or 0) - (expected[event] or 0)
+    -- 5.2 and 5.3 repeat the event of the current line whenever a hook is set, which happens once for a sample
+    local repeats = event == "line" and (_VERSION == "Lua 5.2" or _VERSION == "Lua 5.3")
+    t.between(more, 0, repeats and 2 * samples or 0, event .. " events of a hook on " .. mask .. ", more than without")
+  end
 end
 
 t.test("call_return_and_line_hooks_see_the_same_events", function()
   for _, mask in ipairs { "c", "r", "l", "crl" } do
-    local expected = all_events(mask)
-    local profile, got = under(CPU, function() return all_events(mask) end)
-    t.equal(got, expected, "events of a hook on " .. mask)
-    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
+    same_events(mask, CPU, false)
+    same_events(mask, CPU, true)
   end
 end)
 
-t.test("hooks_set_before_start_beside_the_instructions_clock", function()
+t.test("hooks_beside_the_instructions_clock_see_the_same_events", function()
   for _, mask in ipairs { "c", "r", "l", "crl" } do
-    local function run(options)
-      local counts = {}
-      debug.sethook(function(event) counts[event] = (counts[event] or 0) + 1 end, mask)
-      if options then pulse.start(options) end
-      counts = {}
-      deterministic(20000)
-      local seen = counts
-      counts = {}
-      if options then pulse.stop() end
-      debug.sethook()
-      local names = {}
-      for event, count in pairs(seen) do names[#names + 1] = event .. "=" .. count end
-      table.sort(names)
-      return table.concat(names, " ")
-    end
-    t.equal(run(INSTRUCTIONS), run(nil), "events of a hook on " .. mask)
+    -- LuaJIT raises no return events while any count hook is set
+    if not (t.is_luajit and mask:find("r")) then same_events(mask, INSTRUCTIONS, true) end
   end
 end)
 
@@ -316,10 +317,16 @@ local function coroutine_words()
   say(pcall(wrap))
   say(pcall(wrap, "x"))
   say(pcall(coroutine.status, 1))
+  say(pcall(function() create(1) end))
+  say(pcall(function() coroutine.create() end))
+  say(pcall(function() resume("x") end))
+  say(pcall(function() coroutine.resume(nil) end))
+  say(pcall(function() wrap({}) end))
+  say(pcall(function() coroutine.wrap() end))
   say(pcall(create, print))
-  say(resume(create(print)))
-  say(pcall(wrap(assert), false, "asserted"))
-  say(wrap(select)("#", 1, 2, 3))
+  if _VERSION ~= "Lua 5.1" then say(resume(create(print))) end
+  say(pcall(wrap, assert))
+  if _VERSION ~= "Lua 5.1" then say(pcall(wrap(assert), false, "asserted")) say(wrap(select)("#", 1, 2, 3)) end
   -- not suspended
   local self
   self = create(function()
@@ -330,7 +337,7 @@ local function coroutine_words()
   end)
   say(resume(self))
   local looped
-  looped = wrap(function() return pcall(looped) end)
+  looped = wrap(function() return pcall(looped, 1) end) -- without an argument 5.2 and 5.3 call it dead, which it is not
   say(looped())
   local outer
   outer = wrap(function() return wrap(function() return pcall(outer) end)() end)
@@ -364,11 +371,13 @@ local function coroutine_words()
   say(resume(create(function() return ("x"):gsub("x", function() yield() end) end)))
   -- many values and a deep chain
   say(pcall(function() return select("#", wrap(function(...) return ... end)((table.unpack or unpack)({}, 1, 5000))) end))
-  local ok, message = pcall(function()
-    local function nest() return wrap(nest)() end
-    nest()
-  end)
-  say(ok, (tostring(message):gsub("^.-([%a ]*overflow).*$", "%1")))
+  if not t.is_luajit then -- which dies of it, profiled or not
+    local ok, message = pcall(function()
+      local function nest() return wrap(nest)() end
+      nest()
+    end)
+    say(ok, (tostring(message):gsub("^.-([%a ]*overflow).*$", "%1")))
+  end
   -- a traceback of a coroutine does not show us
   local traced = create(function() yield() end)
   resume(traced)

@@ -1,0 +1,126 @@
+---@meta luapulse
+-- SPDX-License-Identifier: MIT
+-- Types of the module for editors that read LuaCATS annotations. Nothing here runs.
+
+---@class luapulse
+---@field version string
+local pulse = {}
+
+---@alias luapulse.engine
+---| "hook"   # cpu clock on PUC Lua: a CPU timer arms a hook that fires once
+---| "luajit" # cpu clock on LuaJIT: its own profiler, driven by the timer
+---| "count"  # instructions clock
+
+---Options of `pulse.start`. Heap profiles, tracing and the wall clock are refused by this version.
+---@class luapulse.options
+---@field cpu? "sampling"|false CPU profile; on by default
+---@field heap? false refused by this version unless off
+---@field cpu_clock? "cpu"|"instructions" default "cpu"
+---@field cpu_hz? integer samples per second of CPU time, 1 to 10000; default 100
+---@field cpu_sample_mean_instr? integer instructions clock: mean gap between samples; default 20000
+---@field cpu_max_samples_per_sec? integer instructions clock: at most so many, 0 is no limit; default 200
+---@field heap_sample_mean_bytes? integer without effect in this version
+---@field max_memory_bytes? integer tables of this VM, at least 262144; default 32 MiB
+---@field max_process_memory_bytes? integer tables of all VMs of the process; default 64 MiB
+---@field seed? integer of the random gaps; taken from the system by default
+
+---@class luapulse.status
+---@field running boolean the fields below are there only while it is true
+---@field paused? boolean
+---@field engine? luapulse.engine
+---@field samples? integer taken so far
+---@field overflow? integer
+---@field truncated? integer
+---@field unattributed? integer
+---@field dropped? integer
+---@field rate_limited? integer
+---@field memory_bytes? integer in use by the tables of this VM
+
+---Starts profiling this VM. Fails when it is being profiled already.
+---@param options? luapulse.options
+function pulse.start(options) end
+
+---Ends profiling.
+---@return luapulse.profile
+function pulse.stop() end
+
+---A copy of what was collected so far; profiling goes on.
+---@return luapulse.profile
+function pulse.snapshot() end
+
+---What runs until `resume` is not counted.
+function pulse.pause() end
+
+function pulse.resume() end
+
+---@return luapulse.status
+function pulse.status() end
+
+---Labels on the samples of this coroutine, from now until changed; nothing takes them off.
+---@param labels? table<string|number|boolean, string|number|boolean> at most 32
+function pulse.labels(labels) end
+
+---@class luapulse.profile
+local profile = {}
+
+---Writes the file whole or not at all.
+---@param path string
+---@param format? "pprof"|"html"|"folded"|"speedscope"|"callgrind"|"text" by default told by the extension
+function profile:write(path, format) end
+
+---@class luapulse.row
+---@field name string
+---@field file string
+---@field line integer of definition, 0 when unknown
+---@field flat integer in the function itself, nanoseconds or instructions
+---@field cum integer with all it called
+---@field flat_percent number
+---@field cum_percent number
+
+---A list of rows, heaviest first; tostring() gives a table for people.
+---@class luapulse.top
+---@field [integer] luapulse.row
+---@field text string
+
+---@param n? integer default 10; 0 for all
+---@return luapulse.top
+function profile:top(n) end
+
+---@return string stacks one line each, for flamegraph.pl and the like
+function profile:folded() end
+
+---@class luapulse.frame
+---@field name string
+---@field file string
+---@field line integer that ran, 0 when unknown
+---@field defined integer line of definition, 0 when unknown
+
+---@class luapulse.sample
+---@field stack luapulse.frame[] leaf first
+---@field labels table<string, string>
+---@field samples integer
+---@field cpu? integer nanoseconds (cpu clock)
+---@field vm_instructions? integer (instructions clock)
+
+---@return luapulse.sample[]
+function profile:samples() end
+
+---@class luapulse.stats
+---@field cpu_inclusive_samples_total integer
+---@field cpu_inclusive_ns_total? integer cpu clock
+---@field cpu_inclusive_instructions_total? integer instructions clock
+---@field stacks integer
+---@field functions integer
+---@field duration_ns integer
+---@field period integer
+---@field overflow integer
+---@field truncated integer
+---@field unattributed integer
+---@field dropped integer
+---@field rate_limited integer
+---@field comments string[]
+
+---@return luapulse.stats
+function profile:stats() end
+
+return pulse
