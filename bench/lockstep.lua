@@ -1,21 +1,18 @@
 -- SPDX-License-Identifier: MIT
--- Measures what profiling costs, as overhead.lua does and with the same arguments and output, where speed changes too
--- fast for it (shared virtual machines): two processes take turns of about 3 ms on one CPU, one profiled, one not.
+-- Measures what profiling costs, as overhead.lua does and with the same arguments and output, where the profiler cannot be
+-- toggled every few milliseconds (LuaJIT, whose start and stop drop all compiled code): two processes take turns of about
+-- 3 ms on one CPU, one profiled, one not.
 --
 --   taskset -c 1 lua bench/lockstep.lua PROGRAM [hz] [max_seconds] [clock] [--control] [--seed=N]
 --
--- The method. Toggling the profiler every 3 ms would leave it no time to sample; two processes need no toggling: each
--- has its own CPU timer, which only runs in its own turns. A block is 0.4 s of turns of each process, in random order
--- within a turn; its value is the mean of the turns' log-ratios, those beyond four robust standard deviations pulled in
--- to there (a median would hide a cost that only every third turn bears). Then the roles are swapped: the mean of the
--- two blocks is free of what the processes differ in by themselves (memory layout), and is one pair of the output.
---
--- What is timed and what is not is as in overhead.lua, but for the collector: it runs on across turns.
+-- The method. Two processes need no toggling: each has its own CPU timer, which only runs in its own turns. A block is
+-- 0.4 s of turns of each process, in random order within a turn; its value is the clipped mean of the turns' log-ratios.
+-- Then the roles are swapped: the mean of the two blocks is free of what the processes differ in by themselves (memory
+-- layout), and is one pair of the output. start() and stop() are outside the timed part.
 
 local TURN_SECONDS = 0.003 -- CPU time of a turn
 local BLOCK_SECONDS = 0.4 -- CPU time of a block, per process
 local WARM_SECONDS = 0.05 -- after toggling
-local CLIP = 4 * 1.4826 -- of the median absolute deviation: four standard deviations of a normal distribution
 
 local folder = arg[0]:match("^(.*)/") or "."
 local measure = dofile(folder .. "/measure.lua")
@@ -70,21 +67,6 @@ local function spawn()
   end
 end
 
-local function median(values)
-  local sorted = {}
-  for i = 1, #values do sorted[i] = values[i] end
-  table.sort(sorted)
-  return sorted[math.ceil(#sorted / 2)]
-end
-
-local function clipped_mean(values)
-  local middle, distances, sum = median(values), {}, 0
-  for i = 1, #values do distances[i] = math.abs(values[i] - middle) end
-  local reach = CLIP * median(distances)
-  for i = 1, #values do sum = sum + math.max(middle - reach, math.min(middle + reach, values[i])) end
-  return sum / #values
-end
-
 local function compare(options)
   local first, second = spawn(), spawn()
   local profiled_first = measure.coin(options.seed)
@@ -109,7 +91,7 @@ local function compare(options)
       log_ratios[#log_ratios + 1] = math.log(on / off)
       total = total + off
     until total >= BLOCK_SECONDS
-    return clipped_mean(log_ratios), profiled("finish")
+    return measure.clipped_mean(log_ratios), profiled("finish")
   end
 
   measure.report(options, function()

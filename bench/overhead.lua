@@ -4,23 +4,22 @@
 --   lua bench/overhead.lua PROGRAM [hz] [max_seconds] [clock] [--control] [--seed=N]
 --   lua bench/overhead.lua PROGRAM --check        the checksum and the time of one unit, then stop
 --
--- Prints one line: program runtime hz ratio low high pairs reached|not-reached samples
+-- Prints one line: program runtime hz ratio low high blocks reached|not-reached samples
 --
--- The method. Work is done in pairs of slices, one profiled and one not, in random order; both run the same number
--- of units, about 250 ms of CPU, which at 100 Hz is about 25 samples: the cost is spread, not a rare spike. Changes of
--- speed (frequency, temperature, neighbours) that are slower than a pair cancel in its ratio; where they are faster, as
--- on a shared virtual machine, lockstep.lua is several times as precise.
+-- The method. Speed changes at every time scale (frequency, neighbours on the same machine: 7 to 10 % from one 3 ms to the
+-- next was seen), so the slices are short: one unit of work, 2 to 5 ms, profiled and not profiled in random order. A block
+-- is about a second of them; its value is the clipped mean of their log-ratios. At 100 Hz every third slice has a sample.
 --
--- Both slices have the same history: start (and for the unprofiled one stop), LuaJIT's traces flushed, a warm-up that
--- compiles them again, a full collection. start() and stop() are outside the timed part. The profiler is new in each
--- slice, so the first sight of each function (its name is looked up) is paid again every 250 ms: more often than in a
--- long run, so the figure errs on the high side. What a stopped profiler might leave behind costs both slices alike and
--- is not seen here. The interval is for this process; another one, with another memory layout, may differ by more.
+-- Between slices the profiler is toggled with pause() and resume(), and the coroutine library is switched between its own
+-- functions and those that follow coroutines: everything that costs while profiling is off in the other slices but the
+-- timer, whose signal handler returns at once while paused (a microsecond, 100 times a second: 0.01 %). Switching is outside
+-- the timed part. The collector runs on across slices: garbage of one may be collected in the next, whichever kind it is.
 --
--- With --control both slices are unprofiled: the ratio must be 1 within its interval.
+-- LuaJIT compiles other code while its profiler is on, and drops all code at start and stop: use lockstep.lua for it.
+-- With --control nothing is ever profiled: the ratio must be 1 within its interval.
 
-local SLICE_SECONDS = 0.25 -- CPU time of a slice; os.clock() counts the process's CPU time in microseconds
-local WARM_SHARE = 0.15 -- warm-up after toggling, as a share of a slice
+local BLOCK_SECONDS = 1 -- CPU time of a block
+local SLICE_SECONDS = 0.002 -- CPU time of a slice, at least; os.clock() counts the process's CPU time in microseconds
 
 local folder = arg[0]:match("^(.*)/") or "."
 local measure = dofile(folder .. "/measure.lua")
@@ -33,34 +32,55 @@ if options.check then
   print(string.format("%s %s %.0f %.2f ms", options.program, measure.runtime(), checksum, (os.clock() - from) * 20))
   return
 end
+if jit and not options.control then measure.fail("on LuaJIT the profiler cannot be toggled finely: use lockstep.lua") end
 
-local session = measure.session(options)
-local profiled_first = measure.coin(options.seed)
-
--- CPU seconds for `units` of work with or without the profiler, and the samples taken.
-local function slice(profiled, units)
-  session.begin(profiled)
-  work(math.ceil(units * WARM_SHARE))
-  collectgarbage()
-  collectgarbage() -- again: what finalizers released in the first
+local units = 1
+for _ = 1, 5 do
   local from = os.clock()
   work(units)
-  local seconds = os.clock() - from
-  return seconds, session.finish()
+  units = math.max(1, math.ceil(units * SLICE_SECONDS / math.max(os.clock() - from, 1e-5)))
 end
 
--- Units in a slice: from a slice of a guessed length, then from slices of about the right one.
-local units = 20
-for _ = 1, 3 do units = math.max(1, math.ceil(units * SLICE_SECONDS / slice(false, units))) end
+-- both sets of the functions that start() replaces
+local originals, followed = {}, {}
+local NAMES = { "create", "resume", "wrap" }
+for _, name in ipairs(NAMES) do originals[name] = coroutine[name] end
+local session = measure.session(options)
+session.begin(not options.control)
+for _, name in ipairs(NAMES) do followed[name] = coroutine[name] end
+
+local function slice(profiled)
+  session.pause(not profiled)
+  for _, name in ipairs(NAMES) do coroutine[name] = (profiled and followed or originals)[name] end
+  local from = os.clock()
+  work(units)
+  return os.clock() - from
+end
+
+local profiled_first = measure.coin(options.seed)
+local function pair()
+  local on, off
+  if profiled_first() then
+    on = slice(true)
+    off = slice(false)
+  else
+    off = slice(false)
+    on = slice(true)
+  end
+  return on, off
+end
+
+for _ = 1, 20 do pair() end -- the first sight of each function, and the caches, are behind us
+local samples_before = session.samples()
 
 measure.report(options, function()
-  local on, off, samples
-  if profiled_first() then
-    on, samples = slice(true, units)
-    off = slice(false, units)
-  else
-    off = slice(false, units)
-    on, samples = slice(true, units)
-  end
-  return math.log(on / off), samples
+  local log_ratios, total = {}, 0
+  repeat
+    local on, off = pair()
+    log_ratios[#log_ratios + 1] = math.log(on / off)
+    total = total + on + off
+  until total >= BLOCK_SECONDS
+  local samples = session.samples() - samples_before
+  samples_before = samples_before + samples
+  return measure.clipped_mean(log_ratios), samples
 end)

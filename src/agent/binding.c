@@ -230,6 +230,7 @@ static const luaL_Reg functions[] = {
 };
 
 int luaopen_luapulse(lua_State *L) {
+  vm_get(L); /* now, so that it is there to refuse a start by a finalizer while the VM closes */
   binding_register_profile(L);
   lua_newtable(L);
   lv_setfuncs(L, functions);

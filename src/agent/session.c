@@ -190,6 +190,10 @@ static void forget_parents_session(vm_t *vm, lua_State *L) {
 static int start_protected(lua_State *L) {
   start_t *s = lua_touserdata(L, 1);
   vm_t *vm = vm_get(L);
+  if (vm == NULL) {
+    failure_set(s->failure, "this VM is being closed");
+    return 0;
+  }
   if (vm->active && vm->pid == getpid()) {
     failure_set(s->failure, "this VM is being profiled already; call stop first");
     return 0;

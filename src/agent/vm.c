@@ -22,10 +22,11 @@ vm_t *vm_find(lua_State *L) {
 static int on_close(lua_State *L) {
   vm_t *vm = lua_touserdata(L, 1);
   if (vm->active) session_abandon(vm, L);
-  /* Finalizers that run after this one find no VM, hence make no samples. A userdata that never got into the
-   * registry, because memory ran out on the way, must not throw out the one that did. */
+  /* Finalizers that run after this one find no VM, hence make no samples; nor can they start a session, whose
+   * userdata would be freed without its finalizer. A userdata that never got into the registry, because memory
+   * ran out on the way, must not throw out the one that did. */
   if (vm_find(L) == vm) {
-    lua_pushnil(L);
+    lua_pushboolean(L, 0);
     lv_set_registry(L, &registry_key);
   }
   return 0;
@@ -33,7 +34,7 @@ static int on_close(lua_State *L) {
 
 void vm_push(lua_State *L) {
   lv_get_registry(L, &registry_key);
-  if (lua_touserdata(L, -1) != NULL) return;
+  if (!lua_isnil(L, -1)) return; /* there, or closed */
   lua_pop(L, 1);
   vm_t *vm = lv_newuserdata(L, sizeof *vm);
   memset(vm, 0, sizeof *vm);

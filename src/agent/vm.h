@@ -101,9 +101,9 @@ typedef struct vm {
 
 /* The VM's state, or NULL when it has none (was never profiled, or is closing). No allocation. */
 vm_t *vm_find(lua_State *L);
-/* The same, made when needed; may raise a Lua memory error. */
+/* The same, made when needed, NULL only while the VM closes; may raise a Lua memory error. */
 vm_t *vm_get(lua_State *L);
-/* Pushes the userdata of vm_get(). */
+/* Pushes the userdata of vm_get(), or false. */
 void vm_push(lua_State *L);
 
 /* Between the two, ticks keep out of the VM's state. The fences keep the compiler from moving plain stores out

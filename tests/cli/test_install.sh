@@ -19,8 +19,10 @@ test_installed_command_profiles() {
 test_embedding_by_pkg_config() {
   install_here
   local flags
-  flags=$(PKG_CONFIG_PATH="$PWD/dest/opt/lp/lib/pkgconfig" pkg-config --define-variable=prefix="$PWD/dest/opt/lp" \
-    --define-variable=libdir="$PWD/dest/opt/lp/lib" --cflags --libs luapulse5.4 lua5.4) || fail "pkg-config"
+  # PREFIX is not where DESTDIR put it, hence the variables; lua5.4 is asked apart: they would change it too
+  flags="$(PKG_CONFIG_PATH="$PWD/dest/opt/lp/lib/pkgconfig" pkg-config --define-variable=prefix="$PWD/dest/opt/lp" \
+    --define-variable=libdir="$PWD/dest/opt/lp/lib" --cflags --libs luapulse5.4) $(pkg-config --cflags --libs lua5.4)" ||
+    fail "pkg-config"
   ${CC:-cc} -Wall -Wextra -o host "$root/examples/embed.c" $flags || fail "examples/embed.c does not build"
   status ./host "$root/examples/shop.lua" host.pb.gz
   same "$status" 0 "status of the host: $(cat err)"

@@ -77,28 +77,39 @@ static void close_by_exit_in_coroutine(void) {
   host_wait(pid);
 }
 
+static int finished;
+
+static int count_finished(lua_State *L) {
+  (void)L;
+  finished++;
+  return 0;
+}
+
 /* Finalizers that run while the VM closes use coroutines, and the profiler, after it has ended. */
 static void finalizers_after_the_end(void) {
   for (int i = 0; i < 2; i++) {
     lua_State *L = host_open();
-    lua_pushcfunction(L, luaopen_luapulse);
-    lua_call(L, 0, 1);
-    lua_setglobal(L, "pulse");
-    /* made before start: finalized after the profiler's own object. 5.1 has finalizers for userdata alone. */
+    /* made first: finalized after the profiler's own object. 5.1 has finalizers for userdata alone. */
     host_run(L,
              "local function late()\n"
              "  local co = coroutine.wrap(function() work(10) coroutine.yield() work(10) end) co() co()\n"
              "  local f = function() while true do coroutine.yield() end end\n"
              "  resume(coroutine.create(f))\n"
              "  pcall(pulse.stop) pcall(pulse.snapshot) pcall(pulse.labels, {a = 1}) pulse.status()\n"
-             "  pcall(pulse.start)\n"
+             "  assert(not pcall(pulse.start)) finished()\n"
              "end\n"
              "if newproxy then local p = newproxy(true) getmetatable(p).__gc = late first = p\n"
              "else first = setmetatable({}, {__gc = late}) end\n");
+    lua_pushcfunction(L, luaopen_luapulse);
+    lua_call(L, 0, 1);
+    lua_setglobal(L, "pulse");
     host_start(L, clocks[i]);
     host_run(L, "resume = coroutine.resume");
+    lua_pushcfunction(L, count_finished);
+    lua_setglobal(L, "finished");
     host_sample(L, 3);
     lua_close(L);
+    CHECK(finished == i + 1);
   }
 }
 
@@ -297,12 +308,20 @@ static void two_threads(void) {
   CHECK(!any_handler());
 }
 
+/* With tables that leave the process's budget room for all threads. */
+static void start_small(lua_State *L, luapulse_clock_t clock) {
+  luapulse_error_t error = {""};
+  luapulse_profile_options_t options = host_options(clock);
+  options.max_memory_bytes = 512 * 1024;
+  if (luapulse_start(L, &options, &error) != 0) FAIL("start: %s", error.text);
+}
+
 static void *start_and_stop_often(void *argument) {
   unsigned number = *(unsigned *)argument;
   for (unsigned i = 0; i < 20; i++) {
     lua_State *L = host_open();
     for (unsigned j = 0; j < 5; j++) {
-      host_start(L, clocks[(number + i + j) % 4 == 0]);
+      start_small(L, clocks[(number + i + j) % 4 == 0]);
       host_call(L, "work", 2000);
       if ((number + i + j) % 7 == 0) break; /* closed while profiled */
       luapulse_profile_free(host_stop(L));
@@ -311,7 +330,7 @@ static void *start_and_stop_often(void *argument) {
   }
   if (number % 8 != 0) return NULL;
   lua_State *left = host_open();
-  host_start(left, LUAPULSE_CLOCK_CPU);
+  start_small(left, LUAPULSE_CLOCK_CPU);
   host_call(left, "work", 100);
   return left; /* to be closed by another thread */
 }

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* Processes made while a VM is profiled: the parent's profile goes on, the child has none unless it asks. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "host.h"
+
+static const luapulse_clock_t clocks[] = {LUAPULSE_CLOCK_CPU, LUAPULSE_CLOCK_INSTRUCTIONS};
+
+static lua_State *inherited; /* the VM of the parent, closed by children that end in good order */
+
+static void close_inherited(void) {
+  lua_close(inherited);
+}
+
+/* What a child of the storm does, by its number. Ends the process. */
+static void child(lua_State *L, int number) {
+  luapulse_error_t error = {""};
+  luapulse_status_t status;
+  luapulse_get_status(L, &status);
+  CHECK(!status.running);
+  CHECK(luapulse_snapshot(L, &error) == NULL);
+  CHECK_WORDS(error, "start first");
+  host_call(L, "burn", 0.01); /* under a hook that may have been armed before the fork */
+  host_call(L, "burn_in_coroutine", 0.002);
+  luapulse_get_status(L, &status);
+  CHECK(!status.running && status.samples == 0);
+  switch (number % 5) {
+    case 0: /* ends without a word */
+      _exit(0);
+    case 1: /* in good order */
+      inherited = L;
+      atexit(close_inherited);
+      exit(0);
+    case 2:
+      execl("/bin/true", "true", (char *)NULL);
+      _exit(1);
+    case 3: /* has a profile of its own */
+      host_start(L, clocks[number / 5 % 2]);
+      host_sample(L, 2);
+      luapulse_profile_t *profile = host_stop(L);
+      CHECK(host_total(profile, 0) >= 2);
+      luapulse_profile_free(profile);
+      CHECK(lua_gethook(L) == NULL);
+      lua_close(L);
+      _exit(0);
+    default: { /* … of another VM, while the parent's lies there */
+      lua_State *other = host_open();
+      host_start(other, clocks[number / 5 % 2]);
+      lua_close(L);
+      host_sample(other, 2);
+      luapulse_profile_free(host_stop(other));
+      lua_close(other);
+      _exit(0);
+    }
+  }
+}
+
+static void storm(luapulse_clock_t clock) {
+  enum { CHILDREN = 60 };
+  lua_State *L = host_open();
+  host_run(L, host_keep_library);
+  host_start(L, clock);
+  for (int i = 0; i < CHILDREN; i++) {
+    host_call(L, "burn", 0.002);
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) child(L, i);
+    host_call(L, "burn", 0.002);
+    host_wait(pid);
+  }
+  luapulse_status_t before, after;
+  luapulse_get_status(L, &before);
+  CHECK(before.running);
+  host_sample_more(L, 10); /* the parent's ticks go on */
+  luapulse_get_status(L, &after);
+  uint64_t spent = time_thread_cpu();
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(host_total(profile, 0) == (int64_t)after.samples);
+  if (clock == LUAPULSE_CLOCK_CPU) CHECK((uint64_t)host_total(profile, 1) <= spent); /* nothing of the children's */
+  luapulse_profile_free(profile);
+  host_check_untouched(L);
+  lua_close(L);
+}
+
+static void storm_cpu(void) {
+  storm(LUAPULSE_CLOCK_CPU);
+}
+
+static void storm_instructions(void) {
+  storm(LUAPULSE_CLOCK_INSTRUCTIONS);
+}
+
+/* -- forks while other threads start and stop
+ * ------------------------------------------------------------------------- */
+
+static atomic_bool enough;
+
+static void *start_and_stop(void *unused) {
+  (void)unused;
+  while (!atomic_load(&enough)) {
+    lua_State *L = host_open();
+    for (int i = 0; i < 10; i++) {
+      host_start(L, LUAPULSE_CLOCK_CPU);
+      host_call(L, "work", 10);
+      luapulse_profile_free(host_stop(L));
+    }
+    lua_close(L);
+  }
+  return NULL;
+}
+
+/* The lock of the tickers must be free in every child: it starts and stops a session of its own. */
+static void fork_while_others_start(void) {
+  enum { THREADS = 3, CHILDREN = 100 };
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, start_and_stop, NULL) == 0);
+  lua_State *L = host_open();
+  for (int i = 0; i < CHILDREN; i++) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) { /* not much may be done here but what the agent promises: no allocation lock is held by chance */
+      alarm(60);
+      host_start(L, LUAPULSE_CLOCK_CPU);
+      host_sample(L, 1);
+      luapulse_profile_free(host_stop(L));
+      _exit(0);
+    }
+    host_wait(pid);
+  }
+  atomic_store(&enough, true);
+  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  lua_close(L);
+}
+
+/* -- children without fork handlers
+ * ------------------------------------------------------------------------------------ */
+
+static void vfork_and_popen(void) {
+  lua_State *L = host_open();
+  host_start(L, LUAPULSE_CLOCK_CPU);
+  for (int i = 0; i < 20; i++) {
+    host_call(L, "burn", 0.003);
+    pid_t pid = vfork();
+    if (pid == 0) {
+      execl("/bin/true", "true", (char *)NULL);
+      _exit(1);
+    }
+    CHECK(pid > 0);
+    host_wait(pid);
+    char line[32] = "";
+    FILE *pipe = popen("echo a child", "r");
+    CHECK(pipe != NULL && fgets(line, sizeof line, pipe) != NULL && strcmp(line, "a child\n") == 0);
+    CHECK(pclose(pipe) == 0);
+    CHECK(system("exit 0") == 0);
+    host_run(L, "if io.popen then local p = io.popen('echo lua') assert(p:read('*l') == 'lua') p:close() end");
+  }
+  host_sample_more(L, 5);
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(host_sum(profile, 1, "burn", false) > 0);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* A child made from inside a coroutine goes on in it, then comes back to the resumer. */
+static int fork_in_lua(lua_State *L) {
+  fflush(NULL);
+  lua_pushinteger(L, (lua_Integer)fork());
+  return 1;
+}
+
+static void fork_in_coroutine(void) {
+  for (int i = 0; i < 2; i++) {
+    lua_State *L = host_open();
+    lua_pushcfunction(L, fork_in_lua);
+    lua_setglobal(L, "fork");
+    host_start(L, clocks[i]);
+    host_sample(L, 3);
+    host_run(L,
+             "local co = coroutine.wrap(function() burn(0.01) local pid = fork() burn(0.01) coroutine.yield(pid)\n"
+             "                                 burn(0.01) return pid end)\n"
+             "pid = co() burn(0.01) assert(co() == pid)");
+    lua_getglobal(L, "pid");
+    pid_t pid = (pid_t)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      CHECK(luapulse_stop(L, NULL) == NULL);
+      lua_close(L);
+      exit(0);
+    }
+    host_wait(pid);
+    luapulse_profile_free(host_stop(L));
+    lua_close(L);
+  }
+}
+
+static const host_test_t tests[] = {
+    {"storm_cpu", storm_cpu},
+    {"storm_instructions", storm_instructions},
+    {"fork_while_others_start", fork_while_others_start},
+    {"vfork_and_popen", vfork_and_popen},
+    {"fork_in_coroutine", fork_in_coroutine},
+};
+
+HOST_MAIN(tests)
