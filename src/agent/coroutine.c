@@ -46,9 +46,10 @@ static bool can_run(lua_State *L, lua_State *co, int arguments) {
 
 /* Moves the arguments over and runs co. It cannot fail by a jump: errors come back as a status. */
 static int run(vm_t *vm, lua_State *L, lua_State *co, int arguments, int *results) {
+  lua_xmove(L, co, arguments);
+  if (!vm->following) return lv_resume(co, L, arguments, results); /* kept from an earlier session */
   lua_State *outer = vm->running;
   resume_link_t link = {L, vm->links};
-  lua_xmove(L, co, arguments);
   if (vm->active && vm->engine->entering != NULL) vm->engine->entering(vm, co);
   vm->links = &link;
   vm->running = co;

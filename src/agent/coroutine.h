@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which coroutine is running, on PUC Lua, where hooks belong to coroutines: while a session is on,
- * coroutine.create, resume and wrap are replaced by functions that do the same and keep vm->running and
- * vm->links. Functions the program kept in locals before start, and lua_resume called by C code, are not
- * seen: their time stays with the resumer. */
+/* Which coroutine is running, on PUC Lua, told by the coroutine library: for the instructions clock, which gives each
+ * coroutine a gap of its own, and where discover.h does not work. While a session is on, coroutine.create, resume and wrap
+ * are replaced by functions that do the same and keep vm->running and vm->links. Functions the program kept in locals
+ * before start, and lua_resume called by C code, are not seen: their time stays with the resumer. */
 #ifndef LUAPULSE_AGENT_COROUTINE_H
 #define LUAPULSE_AGENT_COROUTINE_H
 

@@ -45,9 +45,14 @@ static bool heed_host(const vm_t *vm, lua_State *L, host_hook_t *host) {
   return true;
 }
 
+/* The main thread and the anchored one always are; a followed one is disarmed when it stops running; one that was found
+ * is asked again, because it may have yielded by a C function, which fires no hook, and died. */
+static bool is_alive(const vm_t *vm, const lua_State *L) {
+  return L == vm->main || L == vm->base || vm->following || discover_is_running(&vm->discover, L);
+}
+
 static void disarm(vm_t *vm, armed_hook_t *armed) {
-  /* armed states are alive: they are on the chain of running coroutines, or anchored */
-  if (armed->L != NULL && lua_gethook(armed->L) == on_hook) {
+  if (armed->L != NULL && is_alive(vm, armed->L) && lua_gethook(armed->L) == on_hook) {
     heed_host(vm, armed->L, &armed->host);
     host_hook_restore(armed->L, &armed->host, vm->hook_count_offset);
   }
@@ -74,14 +79,21 @@ static void arm(vm_t *vm, armed_hook_t *armed, lua_State *L) {
   set_hook(vm, L, &host);
 }
 
-static void on_tick(tick_listener_t *listener) {
+static lua_State *running(const vm_t *vm, const void *context) {
+  if (vm->following) return vm->running;
+  lua_State *L = discover_running(&vm->discover, context);
+  if (L != NULL) return L;
+  return vm->main != NULL ? vm->main : vm->base; /* no Lua runs; this one will be back */
+}
+
+static void on_tick(tick_listener_t *listener, const void *context) {
   vm_t *vm = (vm_t *)listener; /* its first member */
   if (!vm->active || vm->paused || vm->busy || vm->left_thread) return;
-  lua_State *L = vm->running;
+  lua_State *L = running(vm, context);
   arm(vm, &vm->armed[0], L);
   /* the coroutine that called start may have yielded to one we know nothing of: the main thread tells when it
    * is back */
-  if (L == vm->base && vm->main != NULL && vm->main != L)
+  if (vm->following && L == vm->base && vm->main != NULL && vm->main != L)
     arm(vm, &vm->armed[1], vm->main);
   else
     disarm(vm, &vm->armed[1]);
@@ -129,6 +141,23 @@ static void take(vm_t *vm, lua_State *L, int event) {
   }
 }
 
+static void created(vm_t *vm, lua_State *co) {
+  if (lua_gethook(co) != on_hook) return;
+  host_hook_t host = vm->last_host_hook;
+  host.left = host.count; /* a new coroutine counts from the start */
+  host_hook_restore(co, &host, vm->hook_count_offset);
+}
+
+/* coroutine.create or wrap returns: the tick may have armed its caller before it made the coroutine, which then inherited
+ * our hook. It is the result, or the first upvalue of the function that is. */
+static void clean_new_coroutine(vm_t *vm, lua_State *L) {
+  if (lua_gettop(L) == 0) return;
+  int pushed = lua_isfunction(L, -1) && lua_getupvalue(L, -1, 1) != NULL;
+  lua_State *co = lua_tothread(L, -1);
+  if (co != NULL && co != L) created(vm, co);
+  lua_pop(L, pushed);
+}
+
 static void on_hook(lua_State *L, lua_Debug *ar) {
   vm_t *vm = vm_find(L);
   if (vm == NULL) {
@@ -138,6 +167,7 @@ static void on_hook(lua_State *L, lua_Debug *ar) {
   bool due;
   vm_keep_out(vm); /* a tick now must not arm again what is being undone */
   host_hook_t host = unhook(vm, L, ar->event, &due);
+  if (ar->event == LUA_HOOKRET) clean_new_coroutine(vm, L);
   if (vm_profiled(vm) && !vm->paused && vm->engine == &engine_hook) take(vm, L, ar->event);
   vm_let_in(vm);
   if (due) host.function(L, ar); /* last: it may raise an error */
@@ -168,13 +198,9 @@ static void pause_changed(vm_t *vm, lua_State *L) {
   vm->not_before = time_thread_cpu();
 }
 
-static void created(vm_t *vm, lua_State *co) {
+static void followed_creation(vm_t *vm, lua_State *co) {
   vm_keep_out(vm);
-  if (lua_gethook(co) == on_hook) {
-    host_hook_t host = vm->last_host_hook;
-    host.left = host.count; /* a new coroutine counts from the start */
-    host_hook_restore(co, &host, vm->hook_count_offset);
-  }
+  created(vm, co);
   vm_let_in(vm);
 }
 
@@ -191,6 +217,6 @@ const engine_t engine_hook = {
     .start = start,
     .stop = stop,
     .pause_changed = pause_changed,
-    .created = created,
+    .created = followed_creation,
     .leaving = leaving,
 };

@@ -44,7 +44,8 @@ static void give_back(const prof_state_t *state) {
 
 /* -- ticks and samples ----------------------------------------------------------------------------------- */
 
-static void on_tick(tick_listener_t *listener) {
+static void on_tick(tick_listener_t *listener, const void *context) {
+  (void)context;
   vm_t *vm = (vm_t *)listener; /* its first member */
   if (vm->active && !vm->paused && !vm->busy) mark_vm(SIGPROF);
 }

@@ -145,7 +145,8 @@ int lv_resume(lua_State *co, lua_State *from, int arguments, int *results) {
   *results = lua_gettop(co);
   return status;
 #else
-  if (lua_setlevel != NULL) lua_setlevel(from, co); /* how deep the C stack is: 5.1 leaves that to the caller */
+  if (lua_setlevel != NULL)
+    lua_setlevel(from, co); /* how deep the C stack is: 5.1 leaves that to the caller */
   int status = lua_resume(co, arguments);
   *results = lua_gettop(co);
   return status;

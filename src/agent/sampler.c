@@ -59,7 +59,14 @@ static size_t capture_state(vm_t *vm, lua_State *L, int level, size_t count, boo
 
 static size_t capture(vm_t *vm, lua_State *L, int level, bool *cut, bool *full) {
   size_t count = capture_state(vm, L, level, 0, cut, full);
-  if (vm->running != L) return count; /* a coroutine resumed behind our back: who resumed it is not known */
+  if (vm->discover.works && L != vm->main) {
+    for (L = discover_resumer(&vm->discover, L); L != NULL && !*cut && !*full;) {
+      count = capture_state(vm, L, 0, count, cut, full);
+      L = L != vm->main ? discover_resumer(&vm->discover, L) : NULL;
+    }
+    return count;
+  }
+  if (!vm->following || vm->running != L) return count; /* LuaJIT, or a coroutine resumed behind our back */
   for (resume_link_t *link = vm->links; link != NULL && !*cut && !*full; link = link->outer)
     count = capture_state(vm, link->from, 0, count, cut, full);
   return count;

@@ -209,15 +209,20 @@ static int start_protected(lua_State *L) {
   vm->random.state = vm->options.seed != 0 ? vm->options.seed : system_seed();
   vm->base = L;
   vm->main = lv_main_thread(L);
-  vm->running = vm->luajit ? NULL : L;
+  if (vm->main == NULL && lua_pushthread(L)) vm->main = L; /* 5.1 tells at least whether this is the one */
   vm->engine = choose_engine(vm);
   vm->started = vm->now = time_monotonic();
   if (!make_tables(vm, s->region, s->failure)) return 0;
   make_references(vm, L);
   describe(vm, L);
-  if (vm->luajit) {
+  vm->discover.works = false;
+  if (vm->luajit)
     luajit_learn_layout(L);
-  } else {
+  else if (vm->engine == &engine_hook)
+    discover_learn(&vm->discover, L);
+  vm->following = !vm->luajit && !vm->discover.works;
+  if (vm->following) {
+    vm->running = L;
     s->watched = true;
     coroutine_watch(L);
   }

@@ -70,7 +70,6 @@ static void set_timer(ticker_t *ticker) {
 
 static void on_signal(int number, siginfo_t *info, void *context) {
   (void)number;
-  (void)context;
   ticker_t *ticker = info->si_value.sival_ptr;
   /* Only the kernel's timers say SI_TIMER; the pointer must be one of ours all the same. */
   if (info->si_code != SI_TIMER || ticker < tickers || ticker >= tickers + MAX_THREADS) return;
@@ -81,7 +80,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     uint64_t start = time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
     ticker->pending = 1;
     for (tick_listener_t *l = atomic_load(&ticker->listeners); l != NULL; l = atomic_load(&l->next))
-      l->on_tick(l);
+      l->on_tick(l, context);
     ticker->arm_cost = time_thread_cpu() - start;
     set_timer(ticker);
   }

@@ -23,8 +23,8 @@
 typedef struct ticker ticker_t;
 
 typedef struct tick_listener {
-  /* Called in the signal handler: async-signal-safe code only. */
-  void (*on_tick)(struct tick_listener *listener);
+  /* Called in the signal handler, with its context: async-signal-safe code only. */
+  void (*on_tick)(struct tick_listener *listener, const void *context);
   _Atomic(struct tick_listener *) next;
   ticker_t *ticker; /* NULL while not joined */
   unsigned hz;

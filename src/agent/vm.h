@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "agent/discover.h"
 #include "agent/function.h"
 #include "agent/host_hook.h"
 #include "agent/lua_version.h"
@@ -57,11 +58,13 @@ typedef struct vm {
   volatile sig_atomic_t left_thread; /* the VM was seen on another thread than its ticker's: no more arming */
   pid_t pid;                         /* process of the session: a forked child is not profiled */
 
-  /* the running coroutine, as far as coroutine.resume and wrap tell */
-  lua_State *volatile running;
-  resume_link_t *links; /* innermost first */
-  lua_State *base;      /* the coroutine that called start; anchored */
-  lua_State *main;      /* NULL when unknown (5.1) */
+  /* the running coroutine: found when asked for, or, where that does not work, followed (coroutine.h) */
+  discover_t discover;
+  bool following;              /* `running` and `links` are kept */
+  lua_State *volatile running; /* as far as coroutine.resume and wrap tell */
+  resume_link_t *links;        /* innermost first */
+  lua_State *base;             /* the coroutine that called start; anchored */
+  lua_State *main;             /* NULL when unknown (5.1) */
   armed_hook_t armed[2];
   host_hook_t last_host_hook; /* what coroutines made while armed should have inherited */
   int hook_count_offset;      /* of the instruction counter inside lua_State, 0 when not found */

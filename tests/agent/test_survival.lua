@@ -11,8 +11,8 @@ local compile = loadstring or load
 local function work(n) local x = 0 for i = 1, n or 2000 do x = x + i % 7 end return x end
 
 -- On each clock: body must end well, and the profile must be whole.
-local function survives(body)
-  for _, options in ipairs(CLOCKS) do
+local function survives(body, mean)
+  for _, options in ipairs { CPU, mean and t.exact(mean) or DENSE } do
     pulse.start(options)
     body(options)
     work(20000)
@@ -58,7 +58,7 @@ t.test("recursion_to_overflow", function()
       local co = coroutine.create(deep)
       t.equal(coroutine.resume(co, 1), false, "resume")
     end
-  end)
+  end, 20000) -- the deepest stacks cost the most: not too many samples of them
 end)
 
 t.test("an_error_that_leaves_a_coroutine", function()
@@ -261,14 +261,15 @@ t.test("memory_is_bounded", function()
   local status = pulse.status()
   local profile = pulse.stop()
   t.truthy(status.overflow > 1000, "overflow: " .. status.overflow)
-  t.equal(profile:stats().overflow, status.overflow, "overflow in the profile")
-  t.equal(t.row(profile, "[overflow]").flat, status.overflow, "samples of the overflow frame")
+  local stats = profile:stats() -- a few samples later than the status
+  t.between(stats.overflow - status.overflow, 0, 10, "overflow in the profile, more than in the status")
+  t.equal(t.row(profile, "[overflow]").flat, stats.overflow, "samples of the overflow frame")
   -- the tables' bound and the working memory of a session, which has a fixed size
   pulse.start { max_memory_bytes = 262144 }
   local fixed = pulse.status().memory_bytes
   pulse.stop()
   t.truthy(most <= limit + fixed, "memory " .. most .. " within " .. limit .. " and " .. fixed)
-  t.equal(profile:stats().cpu_inclusive_samples_total, status.samples, "no sample is lost without a trace")
+  t.between(stats.cpu_inclusive_samples_total - status.samples, 0, 10, "samples in the profile, more than in the status")
 end)
 
 t.test("five_thousand_sessions", function()
@@ -290,6 +291,7 @@ t.test("five_thousand_sessions", function()
   t.equal(host.fds(), fds, "descriptors")
   t.equal(host.signals(), signals, "signals")
   t.between(mappings_after - mappings, -20, 20, "mappings more than after 500")
+  if os.getenv("ASAN_OPTIONS") then return end -- the address sanitizer holds back freed memory
   t.truthy(memory_after - memory < 4096, "KiB more than after 500: " .. memory_after - memory)
 end)
 

@@ -77,11 +77,11 @@ static void refused(lua_State *L, const luapulse_profile_options_t *options, con
   CHECK(!status.running);
 }
 
-#define REFUSED(assignment, words)                                           \
-  do {                                                                       \
-    luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);   \
-    options.assignment;                                                      \
-    refused(L, &options, words);                                             \
+#define REFUSED(assignment, words)                                         \
+  do {                                                                     \
+    luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU); \
+    options.assignment;                                                    \
+    refused(L, &options, words);                                           \
   } while (0)
 
 static void impossible_options(void) {
@@ -122,11 +122,11 @@ static void not_running(void) {
   luapulse_error_t error;
   const char *keys[] = {"k"}, *values[] = {"v"};
   lua_State *L = host_open();
-#define SAYS_START_FIRST(call)                \
-  do {                                        \
-    error.text[0] = '\0';                     \
-    CHECK(call);                              \
-    CHECK_WORDS(error, "call start first");   \
+#define SAYS_START_FIRST(call)              \
+  do {                                      \
+    error.text[0] = '\0';                   \
+    CHECK(call);                            \
+    CHECK_WORDS(error, "call start first"); \
   } while (0)
   for (int round = 0; round < 2; round++) { /* never profiled, and not any more */
     SAYS_START_FIRST(luapulse_stop(L, &error) == NULL);
@@ -207,7 +207,8 @@ static int64_t labelled(const profile_t *p, const char *key, const char *value) 
 static void labels(void) {
   lua_State *L = host_open();
   luapulse_error_t error = {""};
-  const char *keys[] = {"request", "tenant", "empty"}, *one[] = {"checkout", "a;b", ""}, *two[] = {"search", "c\n"};
+  const char *keys[] = {"request", "tenant", "empty"}, *one[] = {"checkout", "a;b", ""},
+             *two[] = {"search", "c\n"};
   host_start(L, LUAPULSE_CLOCK_INSTRUCTIONS);
   host_sample_more(L, 20);
   CHECK(luapulse_labels(L, keys, one, 3, &error) == 0);
@@ -246,10 +247,10 @@ static void writing(void) {
   static const struct {
     const char *name, *format, *holds;
   } files[] = {
-      {"a.pb.gz", NULL, "\x1f\x8b"}, {"a.folded", NULL, "burn"},        {"a.speedscope.json", NULL, "{"},
-      {"a.callgrind", NULL, "fn"},   {"a.html", NULL, "<"},             {"a.txt", NULL, "flat"},
-      {"b", "pprof", "\x1f\x8b"},    {"c", "folded", "burn"},           {"d", "speedscope", "{"},
-      {"e", "callgrind", "fn"},      {"f.pb.gz", "html", "<"},          {"g", "text", "flat"},
+      {"a.pb.gz", NULL, "\x1f\x8b"}, {"a.folded", NULL, "burn"}, {"a.speedscope.json", NULL, "{"},
+      {"a.callgrind", NULL, "fn"},   {"a.html", NULL, "<"},      {"a.txt", NULL, "flat"},
+      {"b", "pprof", "\x1f\x8b"},    {"c", "folded", "burn"},    {"d", "speedscope", "{"},
+      {"e", "callgrind", "fn"},      {"f.pb.gz", "html", "<"},   {"g", "text", "flat"},
   };
   luapulse_profile_t *profile = some_profile();
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
@@ -280,7 +281,8 @@ static void writing_fails_in_words(void) {
   CHECK(luapulse_profile_write(profile, "/dev/null", "text", &error) == -1);
   CHECK_WORDS(error, "/dev/null");
   CHECK(luapulse_profile_write(profile, host_path("x.unknown"), NULL, NULL) == -1);
-  CHECK(luapulse_profile_write(NULL, host_path("x.txt"), NULL, &error) == -1); /* what a failed stop returned */
+  CHECK(luapulse_profile_write(NULL, host_path("x.txt"), NULL, &error) ==
+        -1); /* what a failed stop returned */
   CHECK_WORDS(error, "no profile");
   CHECK(access(host_path("x.txt"), F_OK) != 0);
   luapulse_profile_free(profile);
@@ -291,13 +293,14 @@ static void module_of_the_library(void) {
   lua_pushcfunction(L, luaopen_luapulse);
   lua_call(L, 0, 1);
   lua_setglobal(L, "pulse");
-  host_run(L,
-           "pulse.start{cpu_clock = 'instructions', cpu_sample_mean_instr = 5000, cpu_max_samples_per_sec = 0}\n"
-           "pulse.labels{a = 1}\n"
-           "burn(0.05)\n"
-           "assert(pulse.status().running and #pulse.snapshot():samples() > 0)\n"
-           "profile = pulse.stop()\n"
-           "assert(profile:folded():find('burn', 1, true) and tostring(profile:top(3)) and profile:stats())\n");
+  host_run(
+      L,
+      "pulse.start{cpu_clock = 'instructions', cpu_sample_mean_instr = 5000, cpu_max_samples_per_sec = 0}\n"
+      "pulse.labels{a = 1}\n"
+      "burn(0.05)\n"
+      "assert(pulse.status().running and #pulse.snapshot():samples() > 0)\n"
+      "profile = pulse.stop()\n"
+      "assert(profile:folded():find('burn', 1, true) and tostring(profile:top(3)) and profile:stats())\n");
   lua_close(L);
 }
 

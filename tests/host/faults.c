@@ -140,7 +140,8 @@ static lua_State *open_with_allocator(void) {
 
 /* Runs `call` with its n-th allocation failing, for n = 0, 1, … until none fails; `undo` brings the VM back to
  * where it can be called again. */
-static void fail_each_of_luas(bool (*call)(lua_State *L), void (*before)(lua_State *L), void (*after)(lua_State *L, bool ok)) {
+static void fail_each_of_luas(bool (*call)(lua_State *L), void (*before)(lua_State *L),
+                              void (*after)(lua_State *L, bool ok)) {
   for (int for_good = 0; for_good < 2; for_good++)
     for (long n = 0;; n++) {
       lua_State *L = open_with_allocator();
@@ -304,10 +305,11 @@ static void after_profile(lua_State *L, bool ok) {
 
 static void lua_heap_module(void) {
   static const char *const running[] = {"pulse.labels{a = 1, b = 'c', d = true}", "return pulse.status()",
-                                        "return pulse.snapshot()", "return pulse.stop()", "pulse.pause() pulse.resume()"};
-  static const char *const finished[] = {"return tostring(profile)", "return profile:top(5)",
+                                        "return pulse.snapshot()", "return pulse.stop()",
+                                        "pulse.pause() pulse.resume()"};
+  static const char *const finished[] = {"return tostring(profile)",       "return profile:top(5)",
                                          "return tostring(profile:top())", "return profile:folded()",
-                                         "return profile:samples()", "return profile:stats()"};
+                                         "return profile:samples()",       "return profile:stats()"};
   fail_each_of_luas(call_prepared, before_open, after_open);
   function_under_test = "go()";
   fail_each_of_luas(call_prepared, before_session, after_session);

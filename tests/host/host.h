@@ -29,19 +29,19 @@
 
 #define HOST_UNUSED __attribute__((unused))
 
-#define FAIL(...)                                                       \
-  do {                                                                  \
-    fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, __func__);       \
-    fprintf(stderr, __VA_ARGS__);                                       \
-    fputc('\n', stderr);                                                \
-    exit(1);                                                            \
+#define FAIL(...)                                                 \
+  do {                                                            \
+    fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, __func__); \
+    fprintf(stderr, __VA_ARGS__);                                 \
+    fputc('\n', stderr);                                          \
+    exit(1);                                                      \
   } while (0)
-#define CHECK(condition)                          \
-  do {                                            \
-    if (!(condition)) FAIL("not so: " #condition); \
+#define CHECK(condition)                              \
+  do {                                                \
+    if (!(condition)) FAIL("not so: %s", #condition); \
   } while (0)
-#define CHECK_WORDS(error, part)                                                                   \
-  do {                                                                                             \
+#define CHECK_WORDS(error, part)                                                                    \
+  do {                                                                                              \
     if (strstr((error).text, part) == NULL) FAIL("\"%s\" does not say \"%s\"", (error).text, part); \
   } while (0)
 
@@ -58,7 +58,8 @@ HOST_UNUSED static void host_wait(pid_t pid) {
   int status;
   while (waitpid(pid, &status, 0) < 0)
     if (errno != EINTR) FAIL("waitpid: %s", strerror(errno));
-  if (WIFSIGNALED(status)) FAIL("a child died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    FAIL("a child died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0) FAIL("a child ended with status %d", WEXITSTATUS(status));
 }
 
@@ -97,9 +98,9 @@ static int host_main(int argc, char **argv, const host_test_t *tests, size_t cou
   return 2;
 }
 
-#define HOST_MAIN(tests)                                                      \
-  int main(int argc, char **argv) {                                           \
-    return host_main(argc, argv, tests, sizeof(tests) / sizeof((tests)[0]));  \
+#define HOST_MAIN(tests)                                                     \
+  int main(int argc, char **argv) {                                          \
+    return host_main(argc, argv, tests, sizeof(tests) / sizeof((tests)[0])); \
   }
 
 /* -- a VM
@@ -218,7 +219,8 @@ HOST_UNUSED static int64_t host_total(const profile_t *p, size_t type) {
 static const char host_keep_library[] =
     "original = {} for name, f in pairs(coroutine) do original[name] = f end\n";
 static const char host_check_library[] =
-    "for name, f in pairs(original) do assert(coroutine[name] == f, 'coroutine.' .. name .. ' is not the original') "
+    "for name, f in pairs(original) do assert(coroutine[name] == f, 'coroutine.' .. name .. ' is not the "
+    "original') "
     "end\n";
 
 HOST_UNUSED static void host_check_untouched(lua_State *L) {
@@ -240,7 +242,8 @@ HOST_UNUSED static const char *host_path(const char *name) {
   static char path[128];
   if (host_directory[0] == '\0') {
     const char *base = getenv("TMPDIR");
-    snprintf(host_directory, sizeof host_directory, "%.32s/luapulse-host-XXXXXX", base != NULL ? base : "/tmp");
+    snprintf(host_directory, sizeof host_directory, "%.32s/luapulse-host-XXXXXX",
+             base != NULL ? base : "/tmp");
     if (mkdtemp(host_directory) == NULL) FAIL("%s: %s", host_directory, strerror(errno));
     atexit(host_remove_directory);
   }

@@ -39,7 +39,8 @@ static bool any_handler(void) {
  * ------------------------------------------------------------------------------------------------------ */
 
 static const char coroutines_alive[] =
-    "kept = {} for i = 1, 100 do kept[i] = coroutine.create(function() while true do work(10) coroutine.yield() end end)\n"
+    "kept = {} for i = 1, 100 do kept[i] = coroutine.create(function() while true do work(10) "
+    "coroutine.yield() end end)\n"
     "coroutine.resume(kept[i]) end\n";
 
 static void close_while_profiling(void) {
@@ -192,7 +193,8 @@ static void *blocked_worker(void *argument) {
   host_sample(L, 3);
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &old);
-  for (uint64_t start = time_thread_cpu(); time_thread_cpu() - start < 30000000;) { /* a tick is pending now */
+  for (uint64_t start = time_thread_cpu();
+       time_thread_cpu() - start < 30000000;) { /* a tick is pending now */
   }
   pthread_barrier_wait(&barrier);
   pthread_barrier_wait(&barrier); /* stopped meanwhile */
@@ -401,7 +403,8 @@ static void overflow_is_counted(void) {
   CHECK(luapulse_start(L, &options, NULL) == 0);
   host_run(L,
            "local load = loadstring or load\n"
-           "for i = 1, 3000 do load('local a = 0 for i = 1, 50 do a = a + i end', '=' .. ('x'):rep(100) .. i)() end");
+           "for i = 1, 3000 do load('local a = 0 for i = 1, 50 do a = a + i end', '=' .. ('x'):rep(100) .. "
+           "i)() end");
   luapulse_status_t status;
   luapulse_get_status(L, &status);
   CHECK(status.lost_overflow > 0 && status.memory_bytes <= 1024 * 1024);

@@ -70,7 +70,8 @@ static int64_t snapshot_samples(const live_t *live, int64_t at_least) {
   int64_t samples = host_total(profile, 0), time = host_total(profile, 1);
   if (samples < at_least) FAIL("%" PRId64 " samples after %" PRId64, samples, at_least);
   /* one sample may stand between its two counters; in a snapshot taken on the run one in each cell read */
-  if (time > 1000 * (samples + (int64_t)profile->sample_count) || samples > time / 1000 + (int64_t)profile->sample_count + 1)
+  if (time > 1000 * (samples + (int64_t)profile->sample_count) ||
+      samples > time / 1000 + (int64_t)profile->sample_count + 1)
     FAIL("%" PRId64 " samples of 1000 have %" PRId64, samples, time);
   CHECK(strcmp(profile_text(profile, profile->program).data, "program") == 0);
   CHECK(profile->comment_count == 1);
@@ -88,7 +89,8 @@ static void *write_on(void *memory) {
   live_t live;
   random_t random = {7};
   lay_out(&live, memory);
-  for (atomic_store(&written, 1); !atomic_load(&enough); atomic_fetch_add(&written, 1)) add_sample(&live, &random);
+  for (atomic_store(&written, 1); !atomic_load(&enough); atomic_fetch_add(&written, 1))
+    add_sample(&live, &random);
   return NULL;
 }
 
@@ -145,7 +147,8 @@ static void writer_killed(void) {
     CHECK(read(ready[0], &byte, 1) == 1);
     CHECK(live_open(&live, memory, REGION, NULL));
     int64_t samples = 0;
-    for (uint64_t looks = random_next(&random) % 3; looks > 0; looks--) samples = snapshot_samples(&live, samples);
+    for (uint64_t looks = random_next(&random) % 3; looks > 0; looks--)
+      samples = snapshot_samples(&live, samples);
     for (volatile uint64_t spin = random_next(&random) % 200000; spin > 0;) spin--;
     CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
     samples = snapshot_samples(&live, samples);
@@ -176,7 +179,8 @@ static void full_region(void) {
     char name[64];
     int len = snprintf(name, sizeof name, "a function with a name of its own %d", i);
     live_function_t function = {.name = live_string(&live, name, (size_t)len), .kind = LIVE_PSEUDO};
-    live_ref_t node = function.name != 0 ? live_child(&live, LIVE_ROOT, live_function(&live, &function), 0) : 0;
+    live_ref_t node =
+        function.name != 0 ? live_child(&live, LIVE_ROOT, live_function(&live, &function), 0) : 0;
     if (node != 0)
       live_add(&live, node, 0, values);
     else
@@ -237,7 +241,8 @@ static void corrupted_regions(void) {
   lay_out(&live, good);
   for (int i = 0; i < 300; i++) add_sample(&live, &random);
   size_t used = live_used(&live), header = sizeof(live_header_t);
-  size_t tables = used - 4 * sizeof(uint32_t) * ((size_t)live.header->bucket_mask + 1); /* less the buckets: unread */
+  size_t tables =
+      used - 4 * sizeof(uint32_t) * ((size_t)live.header->bucket_mask + 1); /* less the buckets: unread */
   memcpy(bad, good, REGION);
   for (int i = 0; i < TRIALS; i++) {
     uint64_t flips = 1 + random_next(&random) % 8;

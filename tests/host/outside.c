@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* Hosts that are not the stock interpreter: most of their time is spent in C, they resume coroutines themselves,
+ * call without protection, and make coroutines at any moment. */
+#include "host.h"
+
+static void burn_in_c(uint64_t nanos) {
+  for (uint64_t start = time_thread_cpu(); time_thread_cpu() - start < nanos;) {
+  }
+}
+
+static int c_function(lua_State *L) {
+  burn_in_c((uint64_t)(lua_tonumber(L, 1) * 1e9));
+  return 0;
+}
+
+static lua_State *open_host(void) {
+  lua_State *L = host_open();
+  lua_pushcfunction(L, c_function);
+  lua_setglobal(L, "c_function");
+  host_run(L, "function quick() return step(1) end function other() return step(2) end");
+  return L;
+}
+
+/* Nine tenths outside Lua, a tenth in burn(): that is what the profile says. quick() is called first each time and
+ * must not inherit what was spent before it. */
+static void mostly_in_c(void) {
+  lua_State *L = open_host();
+  host_start(L, LUAPULSE_CLOCK_CPU);
+  luapulse_status_t status;
+  uint64_t outside = 0, inside = 0;
+  do {
+    uint64_t start = time_thread_cpu();
+    burn_in_c(18000000);
+    uint64_t middle = time_thread_cpu();
+    host_call(L, "quick", 0);
+    host_call(L, "burn", 0.002);
+    outside += middle - start;
+    inside += time_thread_cpu() - middle;
+    luapulse_get_status(L, &status);
+  } while (status.samples < 100);
+  luapulse_profile_t *profile = host_stop(L);
+  double total = (double)host_total(profile, 1),
+         sampled = (double)host_sum(profile, 1, "[outside Lua]", false) / total;
+  double expected = (double)outside / (double)(outside + inside);
+  /* 5 sigma of 100 samples with nine tenths each way is 0.15 */
+  if (sampled < expected - 0.15 || sampled > expected + 0.15)
+    FAIL("%.3f outside Lua, was %.3f", sampled, expected);
+  CHECK((double)host_sum(profile, 1, "quick", false) < 0.05 * total);
+  CHECK(profile->losses[LOSS_UNATTRIBUTED] > 0 &&
+        (int64_t)profile->losses[LOSS_UNATTRIBUTED] == host_sum(profile, 0, "[outside Lua]", false));
+  /* the whole time is there, however long the ticks waited for Lua */
+  CHECK(total > 0.8 * (double)(outside + inside) && total <= 1.01 * (double)(outside + inside) + 1e7);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* Time in a C function that Lua called is that function's, with its callers. */
+static void c_function_called_by_lua(void) {
+  lua_State *L = open_host();
+  host_run(L, "function caller(seconds) c_function(seconds) end");
+  host_start(L, LUAPULSE_CLOCK_CPU);
+  luapulse_status_t status;
+  do {
+    host_call(L, "caller", 0.01);
+    luapulse_get_status(L, &status);
+  } while (status.samples < 30);
+  luapulse_profile_t *profile = host_stop(L);
+  int64_t total = host_total(profile, 1);
+  CHECK(host_sum(profile, 1, "c_function", true) > total / 10 * 8);
+  CHECK(host_sum(profile, 1, "caller", false) > total / 10 * 8);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* -- coroutines of the host's own
+ * -------------------------------------------------------------------------------- */
+
+static const char endless[] =
+    "function endless(name) while true do work(200) coroutine.yield(name) end end\n"
+    "function failing() work(200) error('as planned') end\n";
+
+/* A scheduler in C: some hundred coroutines, made and resumed by lua_resume, that yield, end, fail. */
+static void host_resumes(luapulse_clock_t clock) {
+  enum { COROUTINES = 100 };
+  lua_State *L = open_host();
+  host_run(L, endless);
+  host_run(L, host_keep_library);
+  host_start(L, clock);
+  luapulse_status_t status;
+  int base = lua_gettop(L);
+  CHECK(lua_checkstack(L, COROUTINES + LUA_MINSTACK));
+  for (int round = 0; round < 10000; round++) {
+    lua_State *coroutines[COROUTINES];
+    for (int i = 0; i < COROUTINES; i++) {
+      coroutines[i] = lua_newthread(L);
+      lua_getglobal(coroutines[i], i % 10 == 0 ? "failing" : "endless");
+    }
+    for (int turn = 0; turn < 3; turn++)
+      for (int i = 0; i < COROUTINES; i++) {
+        int results;
+        if (turn > 0 && i % 10 == 0) continue;
+        int result = lv_resume(coroutines[i], L, 0, &results);
+        CHECK(result == (i % 10 == 0 ? LUA_ERRRUN : LUA_YIELD));
+        lua_settop(coroutines[i], 0);
+      }
+    lua_settop(L, base);
+    lua_gc(L, LUA_GCCOLLECT, 0); /* they are gone, armed or not */
+    host_call(L, "quick", 0);
+    luapulse_get_status(L, &status);
+    if (status.samples >= 15) break;
+  }
+  CHECK(status.samples >= 15);
+  luapulse_profile_free(host_stop(L));
+  host_check_untouched(L);
+  lua_close(L);
+}
+
+static void host_resumes_cpu(void) {
+  host_resumes(LUAPULSE_CLOCK_CPU);
+}
+
+static void host_resumes_instructions(void) {
+  host_resumes(LUAPULSE_CLOCK_INSTRUCTIONS);
+}
+
+static void counting_hook(lua_State *L, lua_Debug *ar) {
+  (void)L;
+  (void)ar;
+}
+
+/* A coroutine made while our hook is armed inherits it, and then has the host's instead: none, or its own. */
+static void coroutine_made_while_armed(void) {
+  lua_State *L = open_host();
+  host_run(L, endless);
+  host_start(L, LUAPULSE_CLOCK_CPU);
+  for (int i = 0; i < 6; i++) {
+    bool hooked = i % 2 == 1;
+    if (hooked)
+      lua_sethook(L, counting_hook, LUA_MASKCOUNT, 1234567);
+    else
+      lua_sethook(L, NULL, 0, 0);
+    lua_Hook host = lua_gethook(L);
+    for (uint64_t start = time_thread_cpu(); lua_gethook(L) == host;)
+      if (time_thread_cpu() - start > 20000000000u) FAIL("no tick in 20 s of CPU time");
+    lua_State *co = lua_newthread(L); /* armed: it inherits */
+    lua_State *kept = lua_newthread(L);
+    int results;
+    lua_getglobal(co, "endless");
+    CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+    lua_Hook hook = lua_gethook(co);
+    int mask = lua_gethookmask(co), count = lua_gethookcount(co);
+    if (hook == (hooked ? counting_hook : NULL)) /* else armed again, by a tick since */
+      CHECK(mask == (hooked ? LUA_MASKCOUNT : 0) && (!hooked || count == 1234567));
+    if (i >= 4) { /* the second sleeps through the end of the session */
+      luapulse_profile_free(host_stop(L));
+      CHECK(lua_gethook(L) == (hooked ? counting_hook : NULL));
+      lua_getglobal(kept, "endless");
+      CHECK(lv_resume(kept, L, 0, &results) == LUA_YIELD);
+      CHECK(lua_gethook(kept) == (hooked ? counting_hook : NULL));
+      CHECK(lua_gethookmask(kept) == (hooked ? LUA_MASKCOUNT : 0));
+      host_start(L, LUAPULSE_CLOCK_CPU);
+    }
+    lua_pop(L, 2);
+  }
+  lua_sethook(L, NULL, 0, 0);
+  luapulse_profile_free(host_stop(L));
+  lua_close(L);
+}
+
+/* Profiling is started on a coroutine, which yields, ends and is forgotten, while others run on. */
+static void started_in_a_coroutine(luapulse_clock_t clock) {
+  lua_State *L = open_host();
+  host_run(L, endless);
+  int results, base = lua_gettop(L);
+  lua_State *co = lua_newthread(L);
+  lua_getglobal(co, "endless");
+  CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+  lua_settop(co, 0);
+  host_start(co, clock);
+  for (int i = 0; i < 20; i++) {
+    CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+    lua_settop(co, 0);
+    host_call(L, "burn", 0.002);
+  }
+  lua_settop(L, base); /* only the profiler holds it now */
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  host_call(L, "burn", 0.05);
+  host_call(L, "burn_in_coroutine", 0.05);
+  luapulse_profile_free(host_stop(L));
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  host_call(L, "burn", 0.01);
+  CHECK(lua_gethook(L) == NULL);
+  lua_close(L);
+}
+
+static void start_in_coroutine(void) {
+  started_in_a_coroutine(LUAPULSE_CLOCK_CPU);
+  started_in_a_coroutine(LUAPULSE_CLOCK_INSTRUCTIONS);
+}
+
+/* -- calls without protection
+ * ------------------------------------------------------------------------------------- */
+
+static void unprotected_calls(void) {
+  for (int i = 0; i < 2; i++) {
+    lua_State *L = open_host();
+    host_start(L, i == 0 ? LUAPULSE_CLOCK_CPU : LUAPULSE_CLOCK_INSTRUCTIONS);
+    luapulse_status_t status;
+    do {
+      lua_getglobal(L, "burn");
+      lua_pushnumber(L, (lua_Number)0.002);
+      lua_call(L, 1, 0);
+      lua_getglobal(L, "pcall");
+      lua_getglobal(L, "error");
+      lua_pushnil(L);
+      lua_call(L, 2, 0);
+      luapulse_get_status(L, &status);
+    } while (status.samples < 20);
+    const char *keys[] = {"a"}, *values[] = {"b"};
+    CHECK(luapulse_labels(L, keys, values, 1, NULL) == 0);
+    luapulse_profile_free(host_stop(L));
+    lua_close(L);
+  }
+}
+
+/* The interface is used from a stack that is nearly full, and from deep below. */
+static int use_interface(lua_State *L) {
+  const char *keys[] = {"a"}, *values[] = {"b"};
+  luapulse_status_t status;
+  luapulse_get_status(L, &status);
+  if (status.running) {
+    luapulse_labels(L, keys, values, 1, NULL);
+    luapulse_profile_free(luapulse_snapshot(L, NULL));
+    luapulse_pause(L, NULL);
+    luapulse_resume(L, NULL);
+    luapulse_profile_free(luapulse_stop(L, NULL));
+  } else {
+    luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_INSTRUCTIONS);
+    options.cpu_max_samples_per_sec = 100; /* stacks are deep here */
+    luapulse_start(L, &options, NULL);
+  }
+  return 0;
+}
+
+static void deep_stacks(void) {
+  lua_State *L = open_host();
+  lua_pushcfunction(L, use_interface);
+  lua_setglobal(L, "use");
+  host_run(L,
+           "local function down(n) if n == 0 then use() use() return 0 end return 1 + down(n - 1) end\n"
+           "for _, n in ipairs{100, 5000, 100000} do assert(down(n) == n) end\n"
+           "local function forever(n) if n % 20000 == 0 then use() end return 1 + forever(n + 1) end\n"
+           "for i = 1, 2 do assert(not pcall(forever, 1)) end\n" /* to the overflow of the stack */
+           "use()\n");
+  while (lua_checkstack(L, 1) && lua_gettop(L) < 900000) lua_pushinteger(L, 1);
+  use_interface(L);
+  use_interface(L);
+  lua_settop(L, 0);
+  luapulse_profile_free(luapulse_stop(L, NULL));
+  host_start(L, LUAPULSE_CLOCK_CPU);
+  host_run(L,
+           "local function forever(n) return 1 + forever(n + 1) end for i = 1, 3 do pcall(forever, 1) end");
+  host_sample(L, 3);
+  luapulse_profile_free(host_stop(L));
+  lua_close(L);
+}
+
+static const host_test_t tests[] = {
+    {"mostly_in_c", mostly_in_c},
+    {"c_function_called_by_lua", c_function_called_by_lua},
+    {"host_resumes_cpu", host_resumes_cpu},
+    {"host_resumes_instructions", host_resumes_instructions},
+    {"coroutine_made_while_armed", coroutine_made_while_armed},
+    {"start_in_coroutine", start_in_coroutine},
+    {"unprotected_calls", unprotected_calls},
+    {"deep_stacks", deep_stacks},
+};
+
+HOST_MAIN(tests)
