@@ -81,9 +81,9 @@ static void arm(vm_t *vm, armed_hook_t *armed, lua_State *L) {
 
 static lua_State *running(const vm_t *vm, const void *context) {
   if (vm->following) return vm->running;
-  lua_State *L = discover_running(&vm->discover, context);
-  if (L != NULL) return L;
-  return vm->main != NULL ? vm->main : vm->base; /* no Lua runs; this one will be back */
+  lua_State *alive = vm->main != NULL ? vm->main : vm->base;
+  lua_State *L = discover_running(&vm->discover, alive, context);
+  return L != NULL ? L : alive; /* no Lua runs: this one will be back */
 }
 
 static void on_tick(tick_listener_t *listener, const void *context) {

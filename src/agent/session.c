@@ -219,7 +219,7 @@ static int start_protected(lua_State *L) {
   if (vm->luajit)
     luajit_learn_layout(L);
   else if (vm->engine == &engine_hook)
-    discover_learn(&vm->discover, L);
+    discover_learn(&vm->discover, L, &vm->scratch->discover);
   vm->following = !vm->luajit && !vm->discover.works;
   if (vm->following) {
     vm->running = L;

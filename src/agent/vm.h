@@ -41,6 +41,7 @@ typedef struct {
   live_ref_t last_nodes[CAPTURE_MAX_FRAMES + 1];
   size_t last_depth;
   function_cache_t functions;
+  discover_scratch_t discover;
 } scratch_t;
 
 /* A coroutine.resume in progress; lives on the C stack of the resuming function. */

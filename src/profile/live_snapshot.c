@@ -60,7 +60,8 @@ static const void *entry_at(reader_t *r, live_ref_t ref, size_t size) {
 static text_t string_at(reader_t *r, live_ref_t ref) {
   const live_string_t *string = entry_at(r, ref, sizeof *string);
   if (string == NULL) return (text_t){"", 0};
-  uint32_t len = *(const volatile uint32_t *)&string->len; /* once: the writer's program may be overwriting it */
+  uint32_t len =
+      *(const volatile uint32_t *)&string->len; /* once: the writer's program may be overwriting it */
   if (entry_at(r, ref, sizeof *string + len) == NULL) return (text_t){"", 0};
   return (text_t){string->bytes, len};
 }
@@ -171,7 +172,7 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref) {
     while (at < text.len && text.data[at] != '\0') at++;
     size_t value = at + 1;
     for (at = value; at < text.len && text.data[at] != '\0';) at++;
-    if (at >= text.len) break; /* not closed by its NUL: the writer never makes that */
+    if (at >= text.len) break;   /* not closed by its NUL: the writer never makes that */
     if (at++ == value) continue; /* a label without a value is none: pprof would take it for the number 0 */
     labels[count++] = (profile_label_t){.key = profile_string(r->profile, text.data + key, value - 1 - key),
                                         .str = profile_string(r->profile, text.data + value, at - 1 - value)};
@@ -247,7 +248,8 @@ static void read_head(reader_t *r) {
     p->losses[reason] = atomic_load_explicit(&h->losses[reason], memory_order_relaxed);
   if (r->before != NULL) {
     int64_t earlier = atomic_load_explicit(&r->before->duration_nanos, memory_order_relaxed);
-    p->time_nanos = (int64_t)((uint64_t)p->time_nanos + (uint64_t)earlier); /* may be corrupt: wraps, never traps */
+    p->time_nanos =
+        (int64_t)((uint64_t)p->time_nanos + (uint64_t)earlier); /* may be corrupt: wraps, never traps */
     p->duration_nanos = (int64_t)((uint64_t)p->duration_nanos - (uint64_t)earlier);
     for (int reason = 0; reason < LOSS_COUNT; reason++)
       p->losses[reason] -= atomic_load_explicit(&r->before->losses[reason], memory_order_relaxed);
