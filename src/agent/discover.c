@@ -3,12 +3,12 @@
 #include "agent/discover.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/context.h"
+#include "agent/loader.h"
 
 enum {
   SCAN_BYTES = 64 * 1024, /* of native stack, at most */
@@ -234,7 +234,7 @@ void discover_learn(discover_t *d, lua_State *L, discover_scratch_t *scratch) {
   lua_pop(L, 2);
   if (!learned || is_filtered()) return;
   learn_alignment(d, L);
-  dl_iterate_phdr(add_image, d);
+  loader_each_image(add_image, d);
   d->span_offset = d->global_offset < d->jump_offset ? d->global_offset : d->jump_offset;
   d->span = (d->global_offset < d->jump_offset ? d->jump_offset : d->global_offset) + sizeof(uintptr_t) -
             d->span_offset;

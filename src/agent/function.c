@@ -2,11 +2,11 @@
 /* Function metadata and its cache; see function.h. Runs in hooks: no allocation, bounded work. */
 #include "agent/function.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/call_site.h"
+#include "agent/loader.h"
 #include "agent/luajit.h"
 #include "agent/vm.h"
 #include "profile/intern.h"
@@ -94,9 +94,10 @@ static size_t place_name(const lua_Debug *ar, const void *key, const char *file,
   int len;
   if (is_c(ar)) {
     Dl_info info; /* hooks run in ordinary context, so the loader's lock is no danger */
-    if (dladdr(key, &info) && info.dli_sname != NULL) {
+    bool found = loader_find(key, &info);
+    if (found && info.dli_sname != NULL) {
       len = snprintf(name, MAX_NAME, "%s", info.dli_sname);
-    } else if (dladdr(key, &info) && info.dli_fname != NULL) {
+    } else if (found && info.dli_fname != NULL) {
       const char *slash = strrchr(info.dli_fname, '/');
       len = snprintf(name, MAX_NAME, "%s+0x%zx", slash ? slash + 1 : info.dli_fname,
                      (size_t)((const char *)key - (const char *)info.dli_fbase));

@@ -2,7 +2,8 @@
 /* LuaJIT by weak references: present when the process runs LuaJIT, NULL elsewhere. */
 #include "agent/luajit.h"
 
-#include <dlfcn.h>
+#include "agent/loader.h"
+
 #include <signal.h>
 #include <string.h>
 
@@ -44,8 +45,8 @@ bool luajit_has_profiler(void) {
 /* It has no name to ask for, but lies in the same program or library as luaJIT_profile_start. */
 bool luajit_is_profiler_handler(void (*handler)(int)) {
   Dl_info theirs, its;
-  return handler != SIG_DFL && handler != SIG_IGN && dladdr((void *)handler, &theirs) != 0 &&
-         dladdr((void *)luaJIT_profile_start, &its) != 0 && theirs.dli_fbase == its.dli_fbase;
+  return handler != SIG_DFL && handler != SIG_IGN && loader_find((void *)handler, &theirs) &&
+         loader_find((void *)luaJIT_profile_start, &its) && theirs.dli_fbase == its.dli_fbase;
 }
 
 void luajit_profile_begin(lua_State *L, const char *mode, luajit_profile_callback_t *callback, void *data) {

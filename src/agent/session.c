@@ -263,7 +263,11 @@ bool session_start(lua_State *L, const luapulse_profile_options_t *options, sess
 /* -- and on ---------------------------------------------------------------------------------------------- */
 
 static vm_t *profiled(lua_State *L, failure_t *failure) {
-  vm_t *vm = lv_check_stack(L, LUA_MINSTACK) ? vm_find(L) : NULL;
+  if (!lv_check_stack(L, LUA_MINSTACK)) { /* which on 5.1 takes memory */
+    failure_set(failure, "no room on the Lua stack");
+    return NULL;
+  }
+  vm_t *vm = vm_find(L);
   if (vm_profiled(vm)) return vm;
   failure_set(failure, "%s", NOT_RUNNING);
   return NULL;

@@ -33,8 +33,8 @@ struct ticker {
   int signal;                    /* its number */
   bool was_blocked;              /* the host blocks that signal on this thread; blocked again at the end */
   uint64_t last_sample;          /* thread CPU time, ns */
-  uint64_t arm_cost;             /* ns of CPU time the last handler took */
-  uint64_t sample_cost;          /* ns of CPU time the last sample took */
+  uint64_t arm_cost;             /* ns of CPU time a handler takes, on average */
+  uint64_t sample_cost;          /* ns of CPU time a sample takes, on average */
   random_t random;
 };
 
@@ -57,6 +57,11 @@ static pid_t this_thread(void) {
 }
 
 /* -- the handler ----------------------------------------------------------------------------------------- */
+
+/* A moving average: the first sight of a function costs much, but once, and must not silence the ticker. */
+static void follow(uint64_t *average, uint64_t nanos) {
+  *average = *average - *average / 8 + nanos / 8;
+}
 
 static void set_timer(ticker_t *ticker) {
   uint64_t gap = random_jitter(&ticker->random, atomic_load(&ticker->period));
@@ -81,7 +86,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     ticker->pending = 1;
     for (tick_listener_t *l = atomic_load(&ticker->listeners); l != NULL; l = atomic_load(&l->next))
       l->on_tick(l, context);
-    ticker->arm_cost = time_thread_cpu() - start;
+    follow(&ticker->arm_cost, time_thread_cpu() - start);
     set_timer(ticker);
   }
   atomic_fetch_sub(&ticker->in_handler, 1);
@@ -100,7 +105,7 @@ tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight)
 }
 
 void ticker_cost(ticker_t *ticker, uint64_t nanos) {
-  ticker->sample_cost = nanos;
+  follow(&ticker->sample_cost, nanos);
 }
 
 int ticker_signal(void) {
@@ -338,5 +343,13 @@ void ticker_leave(tick_listener_t *listener) {
     else
       atomic_store(&ticker->period, shortest_period(ticker));
   }
+  leave_critical(&critical);
+}
+
+void ticker_without_fork(void (*work)(void *context), void *context) {
+  critical_t critical;
+  pthread_once(&once, set_up);
+  enter_critical(&critical);
+  work(context);
   leave_critical(&critical);
 }

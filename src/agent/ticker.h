@@ -43,6 +43,9 @@ typedef enum { TICK_NONE, TICK_TAKEN, TICK_OTHER_THREAD } tick_take_t;
 tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight);
 /* Tells what the sample just taken cost, in nanoseconds of CPU time. */
 void ticker_cost(ticker_t *ticker, uint64_t nanos);
+/* Runs `work` while no thread of the process can fork by the C library. Ordinary context; work must not come
+ * back here. */
+void ticker_without_fork(void (*work)(void *context), void *context);
 int ticker_signal(void); /* its number, 0 when no ticker ever started */
 
 #endif

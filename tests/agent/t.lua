@@ -68,6 +68,16 @@ function t.burn(seconds)
   return x
 end
 
+-- spins until the session has that many samples more: how long that takes is the machine's affair
+function t.burn_samples(count)
+  local pulse = require "luapulse"
+  local enough, give_up = pulse.status().samples + count, os.clock() + 30
+  while pulse.status().samples < enough do
+    t.burn(0.005)
+    if os.clock() > give_up then error("no " .. count .. " samples in 30 s of CPU time", 2) end
+  end
+end
+
 -- The instructions clock, dense and reproducible; more options may be given.
 function t.exact(mean, options)
   local all = { cpu_clock = "instructions", cpu_sample_mean_instr = mean or 100, cpu_max_samples_per_sec = 0, seed = 4711 }

@@ -248,8 +248,8 @@ static void deep_stacks(void) {
   lua_setglobal(L, "use");
   host_run(L,
            "local function down(n) if n == 0 then use() use() return 0 end return 1 + down(n - 1) end\n"
-           "for _, n in ipairs{100, 5000, 100000} do assert(down(n) == n) end\n"
-           "local function forever(n) if n % 20000 == 0 then use() end return 1 + forever(n + 1) end\n"
+           "for _, n in ipairs{100, 5000, 15000} do assert(down(n) == n) end\n"
+           "local function forever(n) if n % 5000 == 0 then use() end return 1 + forever(n + 1) end\n"
            "for i = 1, 2 do assert(not pcall(forever, 1)) end\n" /* to the overflow of the stack */
            "use()\n");
   while (lua_checkstack(L, 1) && lua_gettop(L) < 900000) lua_pushinteger(L, 1);
