@@ -165,8 +165,9 @@ t.test("time_while_paused_is_not_counted_on_the_cpu_clock", function()
   t.burn(0.2)
   local profile = pulse.stop()
   t.equal(t.functions(profile)["while_paused"], nil, "the function that ran while paused")
-  -- 0.4 s were to be counted; the last period before each end is not
-  t.between(profile:stats().cpu_inclusive_ns_total, 0.3e9, 0.45e9, "time")
+  -- 0.4 s were to be counted, of 1 s; what came after the last tick before each end is not, and on a loaded machine the kernel
+  -- may leave out many ticks
+  t.between(profile:stats().cpu_inclusive_ns_total, 0.05e9, 0.45e9, "time")
 end)
 
 t.test("stop_while_paused", function()

@@ -123,7 +123,8 @@ t.test("a_rate_limit_loses_samples_but_no_instructions", function()
   until pulse.status().samples >= 100
   local stats = pulse.stop():stats()
   t.truthy(stats.rate_limited > stats.cpu_inclusive_samples_total, "more were lost than taken: " .. stats.rate_limited)
-  -- kept samples carry the weight of those that were not; how much each carries is what varies
+  -- kept samples carry the weight of those that were not. The bound is not derived: over 30 seeds the ratio had a sigma of 0.09
+  -- to 0.12, of which this is four.
   local executed = count_instructions(burn_by_instructions, rounds)
   t.between(stats.cpu_inclusive_instructions_total / executed, 0.5, 1.5, "instructions of the profile by instructions executed")
 end)

@@ -191,9 +191,15 @@ static void start_it(lua_State *L) {
   host_call(L, "burn", 0.001);
 }
 
+/* Where protected calls take memory themselves: what cannot be put back while there is none is put back by the
+ * next stop. */
+static bool is_51(void) {
+  return strcmp(lv_name, "Lua 5.1") == 0;
+}
+
 static void works_after_start(lua_State *L, bool ok) {
   if (!ok) {
-    host_check_untouched(L);
+    if (!is_51()) host_check_untouched(L);
     lua_gc(L, LUA_GCCOLLECT, 0); /* what the failed start left is collected, and takes nothing with it … */
     CHECK(call_start(L));
     lua_gc(L, LUA_GCCOLLECT, 0); /* … not then either */
@@ -212,10 +218,9 @@ static void still_runs(lua_State *L, bool ok) {
 }
 
 static void can_start_again(lua_State *L, bool ok) {
-  bool is_51 = strcmp(lv_name, "Lua 5.1") == 0; /* whose protected calls take memory */
-  CHECK(ok || is_51);                           /* stop needs nothing of Lua's heap */
+  CHECK(ok || is_51()); /* stop needs nothing of Lua's heap */
   if (!ok) CHECK(call_stop(L));
-  if (!is_51) host_check_untouched(L);
+  if (!is_51()) host_check_untouched(L);
   CHECK(call_start(L));
   CHECK(call_stop(L));
   host_check_untouched(L);

@@ -345,9 +345,9 @@ static void call_hook_sees_every_call(void) {
     host_start(L, clocks[i]);
     calls = lines = 0;
     host_call(L, "work", 300000);
+    uint64_t profiled = calls, profiled_lines = lines;
     luapulse_status_t status;
     luapulse_get_status(L, &status);
-    uint64_t profiled = calls, profiled_lines = lines;
     luapulse_profile_free(host_stop(L));
     if (profiled != plain)
       FAIL("clock %d: %" PRIu64 " calls and returns, %" PRIu64 " without the profiler", i, profiled, plain);

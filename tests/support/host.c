@@ -28,7 +28,8 @@ static int host_signals(lua_State *L) {
     char line[160];
     memset(&action, 0, sizeof action);
     if (sigaction(number, NULL, &action) != 0) continue; /* the two the C library keeps to itself */
-    unsigned long mask[2] = {0, 0}; /* 0x04000000: the C library marks what it has set, also back to default */
+    unsigned long mask[2] = {0,
+                             0}; /* 0x04000000: the C library marks what it has set, also back to default */
     memcpy(mask, &action.sa_mask, sizeof mask);
     snprintf(line, sizeof line, "%d: handler %p flags %x mask %lx\n", number, (void *)action.sa_sigaction,
              (unsigned)action.sa_flags & ~0x04000000u, mask[0]);

@@ -8,8 +8,8 @@
 /* A program of two kinds of work, alternating every `phase` events; an event of the first kind takes 50 µs, one of
  * the second 350 µs: equal in events, 1 to 7 in time. */
 typedef struct {
-  double weight[2];   /* by kind */
-  double squares[2];  /* of the weights, for the variance */
+  double weight[2];  /* by kind */
+  double squares[2]; /* of the weights, for the variance */
   int events[2], kept;
   double seconds;
 } outcome_t;
