@@ -113,6 +113,8 @@ lua_State *discover_running(const discover_t *d, lua_State *alive, const void *c
     s.below = jump;
   }
   for (size_t i = 0; i < count; i++) guess(&s, registers[i]);
+  check_guesses(
+      &s); /* nearly always one of them is it: then only its own part of the stack is left to look at */
   guess_stack(&s, sp, d->high - sp < SCAN_BYTES ? d->high : sp + SCAN_BYTES);
   return (lua_State *)s.found;
 }

@@ -91,8 +91,9 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
     give_back(&host);
     return failure_set(failure, "LuaJIT's own profiler (jit.p, jit.profile) is running; stop it first");
   }
-  /* l: checks at each line of compiled code; i: an interval that never ends, the ticks are ours */
-  luajit_profile_begin(L, "li1000000000", on_mark, vm);
+  /* f: compiled code checks where it enters another function (l, at each line, made numeric code 22 % slower); i: an
+   * interval that never ends, the ticks are ours */
+  luajit_profile_begin(L, "fi1000000000", on_mark, vm);
   sigaction(SIGPROF, NULL, &taken);
   give_back(&host);
   if (taken.sa_handler == host.action.sa_handler)
