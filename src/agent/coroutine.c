@@ -22,7 +22,7 @@ static int raise_again(lua_State *L) {
   const char *message = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
   const char *reason = strstr(message, "' (");
   size_t len = strlen(message);
-  if (strncmp(message, start, sizeof start - 1) != 0 || reason == NULL || message[len - 1] != ')')
+  if (len == 0 || strncmp(message, start, sizeof start - 1) != 0 || reason == NULL || message[len - 1] != ')')
     return lua_error(L);
   reason += 3;
   lua_pushlstring(L, reason, len - (size_t)(reason - message) - 1);
