@@ -32,17 +32,19 @@ PROFILE := $(wildcard src/profile/*.c)
 # What only the command needs (reading) stays out of the agent, which others must load.
 READERS := $(wildcard src/format/*read*.c)
 FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
+NAME    := $(wildcard src/name/*.c)
+WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
 CLI     := $(wildcard src/cli/*.c)
 
 obj = $(patsubst src/%.c,$(B)/obj/%.o,$(1))
-CORE_OBJ := $(call obj,$(PROFILE) $(FORMAT))
+CORE_OBJ := $(call obj,$(PROFILE) $(FORMAT) $(NAME) $(WALK))
 CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(CLI)) $(B)/obj/gen/profile.pb-c.o
 MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 
 export CC
-.PHONY: all build tests-build install-files deps test-deps demo test check bench soak fuzz install uninstall clean help lint format
+.PHONY: all build tests-build install-files deps test-deps demo test check bench soak fuzz walk-record install uninstall clean help lint format
 all: deps
 	@$(MAKE) --no-print-directory build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
@@ -56,7 +58,7 @@ test-deps:
 
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -lz -lm
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -lz -lm -ldw -lelf
 
 $(B)/obj/%.o: src/%.c
 	$(call say,CC,$@)
@@ -70,6 +72,7 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Wno-conversion -w -c -o $@ $<
 $(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
 $(B)/obj/format/html.o: $(wildcard web/*)
+$(B)/obj/walk/layout_known.o: $(wildcard src/walk/*.layout)
 
 # One module per Lua version, from one source. It stays mapped for good (nodelete): hooks may point into it.
 define lua_module
@@ -150,6 +153,12 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 $(B)/tests/web/make_page: tests/web/make_page.c $(CORE_OBJ)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
+# Records memory of real interpreters for the tests of src/walk; see tests/walk/record-all.
+walk-record: $(B)/tests/walk/record
+	@:
+$(B)/tests/walk/record: tests/walk/record.c $(call obj,$(WALK))
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz
 define support_module
 $(B)/tests/lua/$(1)/%.so: tests/support/%.c
 	$$(call say,CC,$$@)

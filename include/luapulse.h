@@ -43,6 +43,13 @@ typedef enum {
   LUAPULSE_CLOCK_WALL          /* time, also while waiting */
 } luapulse_clock_t;
 
+/* How the cpu and wall clocks read stacks. */
+typedef enum {
+  LUAPULSE_ENGINE_AUTO, /* by walking memory where that was checked to work, else by asking Lua */
+  LUAPULSE_ENGINE_WALK, /* in the tick's signal handler, out of memory; start fails where it does not work */
+  LUAPULSE_ENGINE_INTERFACE /* by Lua's own interface: a hook that fires once, LuaJIT's profiler */
+} luapulse_engine_t;
+
 typedef struct {
   unsigned features;                    /* LUAPULSE_FEATURE_*, or-ed; default CPU */
   luapulse_collection_mode_t cpu_mode;  /* default sampling */
@@ -54,29 +61,42 @@ typedef struct {
   size_t heap_sample_mean_bytes;        /* default 524288 */
   size_t max_memory_bytes;              /* tables of this VM; default 32 MiB */
   size_t max_process_memory_bytes;      /* tables of all VMs of the process together; default 64 MiB */
-  uint64_t seed; /* of the random gaps, 0 takes one from the system; for reproducible runs */
+  luapulse_engine_t cpu_engine;         /* default auto */
+  const char
+      *layout_file; /* of a Lua that is not known (see luapulse-layout), NULL for none; read by start */
+  uint64_t seed;    /* of the random gaps, 0 takes one from the system; for reproducible runs */
 } luapulse_profile_options_t;
 
 typedef struct {
   char text[512]; /* one line: what was wrong, and what to do */
 } luapulse_error_t;
 
+/* Why a stack could not be read from memory; luapulse_reason_name() words them. */
+#define LUAPULSE_REASONS 16
+
 typedef struct {
   int running;            /* a profile is being taken of this VM */
   int paused;             /* … and rests */
-  const char *engine;     /* how samples are taken: "hook", "luajit", "count"; "" when not running */
+  const char *engine;     /* how samples are taken: "walk", "hook", "luajit", "count"; "" when not running */
+  const char *source;     /* what ticks: "perf" (a high-resolution timer), "timer" (the kernel's tick), "" */
+  unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
+  unsigned rate;          /* ticks a second that source can give, at most the one asked for */
+  const char *note;       /* why the walker does not serve, "" when it does; valid until stop */
   uint64_t samples;       /* taken so far */
   uint64_t lost_overflow; /* losses so far, by reason */
   uint64_t lost_truncated;
   uint64_t lost_unattributed;
   uint64_t lost_dropped;
   uint64_t lost_rate_limited;
-  size_t memory_bytes; /* in use by the tables of this VM */
+  size_t memory_bytes;                /* in use by the tables of this VM */
+  uint64_t rejects[LUAPULSE_REASONS]; /* samples whose stack could not be told, by reason */
 } luapulse_status_t;
 
 typedef struct profile luapulse_profile_t;
 
 LUAPULSE_API const char *luapulse_version(void);
+/* NULL past the last reason. */
+LUAPULSE_API const char *luapulse_reason_name(unsigned reason);
 
 /* The defaults above. Always call it first: later versions add fields. */
 LUAPULSE_API void luapulse_options_init(luapulse_profile_options_t *options);

@@ -7,16 +7,19 @@
 local pulse = {}
 
 ---@alias luapulse.engine
----| "hook"   # cpu clock on PUC Lua: a CPU timer arms a hook that fires once
----| "luajit" # cpu clock on LuaJIT: its own profiler, driven by the timer
+---| "walk"   # cpu and wall clock: the stack is read out of memory in the tick's signal handler
+---| "hook"   # cpu clock on PUC Lua, by the interface: the tick arms a hook that fires once
+---| "luajit" # cpu clock on LuaJIT, by the interface: its own profiler, driven by our ticks
 ---| "count"  # instructions clock
 
----Options of `pulse.start`. Heap profiles, tracing and the wall clock are refused by this version.
+---Options of `pulse.start`. Heap profiles and tracing are refused by this version.
 ---@class luapulse.options
 ---@field cpu? "sampling"|false CPU profile; on by default
 ---@field heap? false refused by this version unless off
----@field cpu_clock? "cpu"|"instructions" default "cpu"
----@field cpu_hz? integer samples per second of CPU time, 1 to 10000; default 100
+---@field cpu_clock? "cpu"|"wall"|"instructions" default "cpu"
+---@field cpu_hz? integer samples per second of CPU time (wall clock: of time), 1 to 10000; default 100
+---@field cpu_engine? "auto"|"walk"|"interface" how stacks are read; default "auto"
+---@field layout? string a file made by `luapulse layout`, for a Lua that is not known
 ---@field cpu_sample_mean_instr? integer instructions clock: mean gap between samples; default 20000
 ---@field cpu_max_samples_per_sec? integer instructions clock: at most so many, 0 is no limit; default 200
 ---@field heap_sample_mean_bytes? integer without effect in this version
@@ -28,6 +31,11 @@ local pulse = {}
 ---@field running boolean the fields below are there only while it is true
 ---@field paused? boolean
 ---@field engine? luapulse.engine
+---@field source? "perf"|"timer"|"" what ticks: a high-resolution event, the kernel's tick, nothing
+---@field rate? integer ticks a second that the source can give
+---@field cost_ns? integer CPU time a tick takes, a moving average
+---@field note? string why the walker does not serve; "" when it does
+---@field rejects? table<string, integer> samples whose stack could not be told, by reason
 ---@field samples? integer taken so far
 ---@field overflow? integer
 ---@field truncated? integer
@@ -100,6 +108,7 @@ function profile:folded() end
 ---@field labels table<string, string>
 ---@field samples integer
 ---@field cpu? integer nanoseconds (cpu clock)
+---@field wall? integer nanoseconds (wall clock)
 ---@field vm_instructions? integer (instructions clock)
 
 ---@return luapulse.sample[]
@@ -108,6 +117,7 @@ function profile:samples() end
 ---@class luapulse.stats
 ---@field cpu_inclusive_samples_total integer
 ---@field cpu_inclusive_ns_total? integer cpu clock
+---@field wall? integer nanoseconds, wall clock
 ---@field cpu_inclusive_instructions_total? integer instructions clock
 ---@field stacks integer
 ---@field functions integer

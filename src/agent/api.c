@@ -15,6 +15,10 @@ static failure_t *as_failure(luapulse_error_t *error) {
   return (failure_t *)error;
 }
 
+const char *luapulse_reason_name(unsigned reason) {
+  return reason < WALK_REASONS ? walk_reason_name((walk_reason_t)reason) : NULL;
+}
+
 const char *luapulse_version(void) {
   return LUAPULSE_VERSION;
 }

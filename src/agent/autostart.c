@@ -19,17 +19,24 @@ typedef struct {
   int fd;
   session_region_t region;
   luapulse_profile_options_t options;
+  char layout[4096];
 } request_t;
 
 static bool read_request(request_t *request) {
   const char *text = getenv(AUTOSTART_VARIABLE);
-  unsigned clock;
+  unsigned clock, engine;
+  int path = 0;
   unsigned long long seed;
   request->options = options_default();
-  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu", &request->fd, &request->region.size, &clock,
-                             &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
-                             &request->options.cpu_max_samples_per_sec, &seed) != 7)
+  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %n", &request->fd, &request->region.size,
+                             &clock, &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
+                             &request->options.cpu_max_samples_per_sec, &seed, &engine, &path) != 8)
     return false;
+  request->options.cpu_engine = (luapulse_engine_t)engine;
+  if (path > 0 && text[path] != '\0') { /* the variable is about to go */
+    snprintf(request->layout, sizeof request->layout, "%s", text + path);
+    request->options.layout_file = request->layout;
+  }
   request->options.seed = seed;
   request->options.cpu_clock = (luapulse_clock_t)clock;
   request->options.max_memory_bytes = request->region.size;

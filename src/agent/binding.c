@@ -12,7 +12,8 @@
 /* -- options --------------------------------------------------------------------------------------------- */
 
 static const char KNOWN[] =
-    "cpu, heap, cpu_clock, cpu_hz, cpu_sample_mean_instr, cpu_max_samples_per_sec, heap_sample_mean_bytes, "
+    "cpu, heap, cpu_clock, cpu_hz, cpu_engine, layout, cpu_sample_mean_instr, cpu_max_samples_per_sec, "
+    "heap_sample_mean_bytes, "
     "max_memory_bytes, max_process_memory_bytes, seed";
 
 static int wrong(lua_State *L, const char *name, const char *expected) {
@@ -39,16 +40,30 @@ static bool read_mode(lua_State *L, const char *name, luapulse_collection_mode_t
   return true;
 }
 
-static void read_clock(lua_State *L, luapulse_clock_t *clock) {
-  static const char *const names[] = {"cpu", "instructions", "wall"};
-  lua_getfield(L, 1, "cpu_clock");
+/* One of three words; `otherwise` when the option is absent. */
+static unsigned read_word(lua_State *L, const char *name, unsigned otherwise, const char *const words[3],
+                          const char *expected) {
+  unsigned value = otherwise;
+  lua_getfield(L, 1, name);
   if (!lua_isnil(L, -1)) {
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-    size_t i = 0;
-    while (i < 3 && strcmp(text, names[i]) != 0) i++;
-    if (i == 3) wrong(L, "cpu_clock", "\"cpu\" or \"instructions\"");
-    *clock = (luapulse_clock_t)i;
+    for (value = 0; value < 3 && strcmp(text, words[value]) != 0;) value++;
+    if (value == 3) wrong(L, name, expected);
   }
+  lua_pop(L, 1);
+  return value;
+}
+
+static void read_clock_and_engine(lua_State *L, luapulse_profile_options_t *o) {
+  static const char *const clocks[] = {"cpu", "instructions", "wall"};
+  static const char *const engines[] = {"auto", "walk", "interface"};
+  o->cpu_clock = (luapulse_clock_t)read_word(L, "cpu_clock", o->cpu_clock, clocks,
+                                             "\"cpu\", \"wall\" or \"instructions\"");
+  o->cpu_engine = (luapulse_engine_t)read_word(L, "cpu_engine", o->cpu_engine, engines,
+                                               "\"auto\", \"walk\" or \"interface\"");
+  lua_getfield(L, 1, "layout"); /* the table keeps the string while start reads it */
+  if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TSTRING) wrong(L, "layout", "the name of a layout file");
+  o->layout_file = lua_tostring(L, -1);
   lua_pop(L, 1);
 }
 
@@ -94,7 +109,7 @@ static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   lua_pop(L, 2);
   if (read_mode(L, "cpu", &o->cpu_mode) || neither) o->features |= LUAPULSE_FEATURE_CPU;
   if (read_mode(L, "heap", &o->heap_mode)) o->features |= LUAPULSE_FEATURE_HEAP;
-  read_clock(L, &o->cpu_clock);
+  read_clock_and_engine(L, o);
   o->cpu_hz = (unsigned)read_number(L, "cpu_hz", o->cpu_hz, 1, 10000, "a whole number from 1 to 10000");
   o->cpu_sample_mean_instr = (unsigned)read_number(L, "cpu_sample_mean_instr", o->cpu_sample_mean_instr, 1,
                                                    1e9, "a whole number from 1 to 1000000000");
@@ -161,6 +176,19 @@ static int pulse_status(lua_State *L) {
   lua_setfield(L, -2, "paused");
   lua_pushstring(L, s.engine);
   lua_setfield(L, -2, "engine");
+  lua_pushstring(L, s.source);
+  lua_setfield(L, -2, "source");
+  lua_pushstring(L, s.note);
+  lua_setfield(L, -2, "note");
+  lua_newtable(L);
+  for (unsigned i = 0; luapulse_reason_name(i) != NULL; i++) {
+    lua_pushinteger(L, (lua_Integer)s.rejects[i]);
+    if (s.rejects[i] > 0)
+      lua_setfield(L, -2, luapulse_reason_name(i));
+    else
+      lua_pop(L, 1);
+  }
+  lua_setfield(L, -2, "rejects");
   const struct {
     const char *name;
     uint64_t value;
@@ -168,7 +196,8 @@ static int pulse_status(lua_State *L) {
       {"samples", s.samples},           {"overflow", s.lost_overflow},
       {"truncated", s.lost_truncated},  {"unattributed", s.lost_unattributed},
       {"dropped", s.lost_dropped},      {"rate_limited", s.lost_rate_limited},
-      {"memory_bytes", s.memory_bytes},
+      {"memory_bytes", s.memory_bytes}, {"rate", s.rate},
+      {"cost_ns", s.cost_ns},
   };
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
     lua_pushinteger(L, (lua_Integer)numbers[i].value);

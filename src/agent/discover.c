@@ -2,13 +2,13 @@
 /* Finding the running coroutine; see discover.h. */
 #include "agent/discover.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/context.h"
 #include "agent/loader.h"
+#include "agent/seccomp.h"
 
 enum {
   SCAN_BYTES = 64 * 1024, /* of native stack, at most */
@@ -213,19 +213,6 @@ static void learn_alignment(discover_t *d, lua_State *L) {
   }
 }
 
-/* Under a seccomp filter a system call it does not expect may end the process: it is not tried. */
-static bool is_filtered(void) {
-  char text[4096];
-  int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return true;
-  ssize_t len = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (len <= 0) return true;
-  text[len] = '\0';
-  const char *line = strstr(text, "\nSeccomp:\t");
-  return line == NULL || line[sizeof "\nSeccomp:\t" - 1] != '0';
-}
-
 void discover_learn(discover_t *d, lua_State *L, discover_scratch_t *scratch) {
   uintptr_t registers[CONTEXT_MAX_REGISTERS], sp;
   ucontext_t probe = {0};
@@ -234,7 +221,7 @@ void discover_learn(discover_t *d, lua_State *L, discover_scratch_t *scratch) {
   bool learned = context_registers(&probe, registers, &sp) > 0 && learn_stack(d) &&
                  learn_global(d, L, one, other) && learn_jump(d, L, one);
   lua_pop(L, 2);
-  if (!learned || is_filtered()) return;
+  if (!learned || seccomp_is_active()) return;
   learn_alignment(d, L);
   loader_each_image(add_image, d);
   d->span_offset = d->global_offset < d->jump_offset ? d->global_offset : d->jump_offset;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How samples are triggered. One engine serves a session; sampler_take() is what they all call.
- * A capture from raw memory in the signal handler will be one more engine beside these. */
+/* How samples are triggered. One engine serves a session; the sampler is what they all call. */
 #ifndef LUAPULSE_AGENT_ENGINE_H
 #define LUAPULSE_AGENT_ENGINE_H
 
@@ -20,7 +19,8 @@ typedef struct engine {
   void (*leaving)(vm_t *vm, lua_State *co);
 } engine_t;
 
-extern const engine_t engine_hook;   /* cpu clock: a CPU timer's tick arms a one-shot hook */
+extern const engine_t engine_walk; /* cpu clock: the stack is read from memory in the tick's signal handler */
+extern const engine_t engine_hook; /* cpu clock: a CPU timer's tick arms a one-shot hook */
 extern const engine_t engine_luajit; /* cpu clock: LuaJIT's own profiler, so that compiled code is seen */
 extern const engine_t engine_count;  /* instructions clock: a count hook with exponential gaps */
 

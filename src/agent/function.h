@@ -14,10 +14,11 @@ struct vm;
 /* How good a name is; a better one replaces it. Among names from package.loaded the shorter is the better, so
  * ranks go on above NAME_LOADED. */
 enum {
-  NAME_PLACE = 0,     /* file:line, or the symbol or address of a C function */
-  NAME_CALL_SITE = 1, /* what the first caller seen calls it */
-  NAME_LOADED = 2,    /* where package.loaded or the globals hold it, + how short it is */
-  NAME_FINAL = 1000   /* main chunk */
+  NAME_PLACE = 0,      /* file:line, or the symbol or address of a C function */
+  NAME_CALL_SITE = 1,  /* what the first caller seen calls it */
+  NAME_DEFINITION = 1, /* what its definition calls it */
+  NAME_LOADED = 2,     /* where package.loaded or the globals hold it, + how short it is */
+  NAME_FINAL = 1000    /* main chunk */
 };
 
 typedef struct {

@@ -13,4 +13,11 @@ bool label_set(vm_t *vm, lua_State *L, const char *text, size_t len, failure_t *
 /* The label set of the coroutine L, 0 when none. No allocation. */
 live_ref_t label_get(vm_t *vm, lua_State *L);
 
+/* What the wall clock tells of a sample's thread. */
+typedef enum { LABEL_NO_STATE, LABEL_RUNNING, LABEL_WAITING } label_state_t;
+
+/* The label set of a walked sample: those of its coroutine, and vmstate, trace and state where there are such. Runs in
+ * signal handlers. */
+live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state);
+
 #endif

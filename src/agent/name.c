@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/time.h"
+#include "agent/walker.h"
 
 enum {
   MAX_STEPS = 20000, /* table entries looked at in one search: about 2 ms */
@@ -42,9 +43,18 @@ static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
 /* The function on top gets the name if the cache knows it. Shorter names rank higher: "print" beats
  * "_G.x.print". */
 static void offer(search_t *s, size_t len) {
+  uint32_t rank = (uint32_t)(NAME_LOADED + (MAX_NAME - len));
+  if (s->vm->global != 0) { /* walked: C functions are entered before they are seen */
+    uint64_t key = walker_key_of(s->L);
+    walked_entry_t *known = walked_find(s->vm, key);
+    if (known != NULL)
+      function_name(s->vm, known->function, s->name, len, rank);
+    else if (lua_iscfunction(s->L, -1))
+      walked_announce(s->vm, key, s->name, len, rank);
+    return;
+  }
   function_entry_t *entry = function_cached(s->vm, s->L);
-  if (entry != NULL)
-    function_name(s->vm, entry->function, s->name, len, (uint32_t)(NAME_LOADED + (MAX_NAME - len)));
+  if (entry != NULL) function_name(s->vm, entry->function, s->name, len, rank);
 }
 
 /* The table on top: its functions, and the tables in it `deep` levels down. */
@@ -98,6 +108,46 @@ static void search_loaded(search_t *s) {
     }
   }
   lua_pop(L, 1);
+}
+
+/* Pushes the standard function, or nothing and false: a program may have put one of its own in its place. */
+static bool push_standard(search_t *s, const char *module, const char *function) {
+  lua_State *L = s->L;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->loaded_ref);
+  for (int i = 0; i < 2 && lua_istable(L, -1); i++) {
+    lua_pushstring(L, i == 0 ? module : function);
+    lua_rawget(L, -2);
+    lua_remove(L, -2);
+  }
+  if (lua_iscfunction(L, -1)) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
+/* The function is called with the arguments above it; what it returns goes by its name. */
+static void offer_result(search_t *s, int arguments, const char *name) {
+  if (lua_pcall(s->L, arguments, 1, 0) == 0 && lua_iscfunction(s->L, -1))
+    walked_announce(s->vm, walker_key_of(s->L), name, strlen(name), NAME_LOADED);
+  lua_pop(s->L, 1);
+}
+
+void name_announce_hidden(vm_t *vm, lua_State *L) {
+  search_t s = {.vm = vm, .L = L};
+  if (push_standard(&s, "coroutine", "wrap")) {
+    if (luaL_loadbuffer(L, "", 0, "=luapulse") == 0) /* it is not run; 5.1 wants a function written in Lua */
+      offer_result(&s, 1, "coroutine.wrap");
+    else
+      lua_pop(L, 2);
+  }
+  if (push_standard(&s, "string", "gmatch")) {
+    lua_pushliteral(L, "");
+    lua_pushliteral(L, "");
+    offer_result(&s, 2, "string.gmatch");
+  }
+  if (push_standard(&s, "_G", "ipairs")) {
+    lua_newtable(L);
+    offer_result(&s, 1, "ipairs");
+  }
 }
 
 void name_search(vm_t *vm, lua_State *L) {

@@ -10,5 +10,8 @@
  * function wants a name and the last search was long enough ago for searching to stay below 1/500 of the
  * time. Runs in hooks: raw reads only, no allocation, a bounded number of steps. */
 void name_search(vm_t *vm, lua_State *L);
+/* Names the iterators and resumers that standard functions return and no table holds. Ordinary context; may raise a memory
+ * error. */
+void name_announce_hidden(vm_t *vm, lua_State *L);
 
 #endif

@@ -11,6 +11,7 @@ static inline luapulse_profile_options_t options_default(void) {
       .cpu_mode = LUAPULSE_COLLECTION_SAMPLING,
       .heap_mode = LUAPULSE_COLLECTION_SAMPLING,
       .cpu_clock = LUAPULSE_CLOCK_CPU,
+      .cpu_engine = LUAPULSE_ENGINE_AUTO,
       .cpu_hz = 100,
       .cpu_sample_mean_instr = 20000,
       .cpu_max_samples_per_sec = 200,

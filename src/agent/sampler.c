@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "agent/label.h"
 #include "agent/name.h"
 #include "agent/time.h"
 
@@ -99,12 +98,16 @@ static live_ref_t enter_path(vm_t *vm, size_t count, bool cut) {
   return node;
 }
 
+static void begin_sample(vm_t *vm) {
+  vm->now = time_monotonic();
+  live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
+  atomic_fetch_add_explicit(&vm->samples, 1, memory_order_relaxed);
+}
+
 void sampler_take(vm_t *vm, lua_State *L, int level, uint64_t weight) {
   uint64_t values[PROFILE_MAX_TYPES] = {1, weight};
   bool cut = false, full = false;
-  vm->now = time_monotonic();
-  live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
-  vm->samples++;
+  begin_sample(vm);
   size_t count = capture(vm, L, level, &cut, &full);
   if (count == 0 && !full) {
     live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
@@ -118,4 +121,77 @@ void sampler_take(vm_t *vm, lua_State *L, int level, uint64_t weight) {
   else
     live_add(&vm->live, node, label_get(vm, L), values);
   name_search(vm, L);
+}
+
+/* -- walked stacks ------------------------------------------------------------------------------------------- */
+
+/* A frame that stands where it stood in the last sample, at the same instruction of the same function, needs neither names
+ * nor lines; its function is looked at all the same, because addresses are reused. */
+static bool is_as_before(vm_t *vm, walk_t *walk, const walk_frame_t *frame, size_t depth, uint64_t *checked) {
+  const scratch_t *s = vm->scratch;
+  uint64_t key = walked_key(frame);
+  if (depth >= s->last_depth || s->last_raw[depth].key != key || s->last_raw[depth].pc != frame->pc)
+    return false;
+  if (*checked == key) return true; /* recursion */
+  *checked = key;
+  return walked_still(vm, walk, frame);
+}
+
+static live_ref_t enter_walked_path(vm_t *vm, walk_t *walk) {
+  scratch_t *s = vm->scratch;
+  live_ref_t node = LIVE_ROOT;
+  size_t total = walk->frame_count + (walk->truncated ? 1 : 0), kept = s->last_depth;
+  uint64_t checked = 0;
+  bool shared = true;
+  static const walk_frame_t cut = {.kind = WALK_BUILTIN}; /* key of no built-in: they are numbered from 2 */
+  for (size_t depth = 0; depth < total; depth++) {
+    size_t from_leaf = total - 1 - depth;
+    const walk_frame_t *frame = from_leaf < walk->frame_count ? &walk->frames[from_leaf] : &cut;
+    shared = shared && is_as_before(vm, walk, frame, depth, &checked);
+    if (!shared) {
+      captured_frame_t captured = {vm->truncated_function, 0};
+      if (depth < kept) kept = s->last_depth = depth; /* what follows is being rewritten */
+      if (frame != &cut) captured.function = walked_function(vm, walk, frame, &captured.line);
+      node = captured.function != 0 ? live_child(&vm->live, node, captured.function, captured.line) : 0;
+      if (node == 0) return 0;
+      s->last_path[depth] = captured;
+      s->last_raw[depth] = (raw_frame_t){walked_key(frame), frame->pc};
+      s->last_nodes[depth] = node;
+      s->last_depth = depth + 1;
+    }
+    node = s->last_nodes[depth];
+  }
+  s->last_depth = total;
+  return node;
+}
+
+void sampler_take_walk(vm_t *vm, walk_t *walk, walk_reason_t reason, uint64_t weight, label_state_t state) {
+  uint64_t values[PROFILE_MAX_TYPES] = {1, weight};
+  begin_sample(vm);
+  if (reason == WALK_OK) {
+    if (walk->truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
+    vm->sampled_node = enter_walked_path(vm, walk);
+    vm->sampled_labels = label_of_walk(vm, walk, state);
+    if (vm->sampled_node == 0)
+      live_add_overflow(&vm->live, values);
+    else
+      live_add(&vm->live, vm->sampled_node, vm->sampled_labels, values);
+    return;
+  }
+  atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
+  walk->vmstate = WALK_VM_NONE;
+  walk->states[0].state = 0; /* of no coroutine: no labels */
+  vm->sampled_node = reason == WALK_NO_STATE ? vm->outside_node : vm->unreadable_node;
+  vm->sampled_labels = label_of_walk(vm, walk, state);
+  if (reason != WALK_NO_STATE || state != LABEL_WAITING) live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
+  live_add(&vm->live, vm->sampled_node, vm->sampled_labels, values);
+}
+
+void sampler_take_again(vm_t *vm, uint64_t weight) {
+  uint64_t values[PROFILE_MAX_TYPES] = {1, weight};
+  begin_sample(vm);
+  if (vm->sampled_node == 0)
+    live_add_overflow(&vm->live, values);
+  else
+    live_add(&vm->live, vm->sampled_node, vm->sampled_labels, values);
 }

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Taking a sample: the stack as the Lua interface tells it, into the live tables. Runs in hooks and in
- * LuaJIT's profiler callback, where the interface may be used: no allocation, nothing raised. */
+/* Taking a sample: a stack, as the Lua interface tells it or as it was walked, into the live tables. The interface may be
+ * used in hooks and in LuaJIT's profiler callback: no allocation, nothing raised. */
 #ifndef LUAPULSE_AGENT_SAMPLER_H
 #define LUAPULSE_AGENT_SAMPLER_H
 
+#include "agent/label.h"
 #include "agent/vm.h"
 
 /* Counts a sample of `weight` for the stack of L from `level` (0 is the running function) to the root,
  * continued by the coroutines that resumed L. When L has no such level, no Lua function was running: the
  * sample is unattributed. */
 void sampler_take(vm_t *vm, lua_State *L, int level, uint64_t weight);
+
+/* The same for a stack that was walked: `reason` tells how the walk went. Runs in signal handlers, and in the profiler's own
+ * thread; the VM is kept out of. */
+void sampler_take_walk(vm_t *vm, walk_t *walk, walk_reason_t reason, uint64_t weight, label_state_t state);
+/* One more of the last walked sample: nothing has moved since. */
+void sampler_take_again(vm_t *vm, uint64_t weight);
 
 #endif

@@ -16,6 +16,9 @@
 #include "agent/luajit.h"
 #include "agent/name.h"
 #include "agent/time.h"
+#include "agent/walk_setup.h"
+#include "agent/walker.h"
+#include "name/source.h"
 #include "profile/mem.h"
 
 static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
@@ -31,10 +34,8 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
   if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING)
     return failure_set(failure, "cpu tracing is not part of this version of luapulse (" LUAPULSE_VERSION
                                 "); use cpu = \"sampling\"");
-  if (o->cpu_clock == LUAPULSE_CLOCK_WALL)
-    return failure_set(failure, "the wall clock is not part of this version of luapulse (" LUAPULSE_VERSION
-                                "); use cpu_clock = \"cpu\" or \"instructions\"");
-  if (o->cpu_clock != LUAPULSE_CLOCK_CPU && o->cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS)
+  if (o->cpu_clock != LUAPULSE_CLOCK_CPU && o->cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS &&
+      o->cpu_clock != LUAPULSE_CLOCK_WALL)
     return failure_set(failure, "cpu_clock %d is not known", (int)o->cpu_clock);
   if (o->cpu_hz < 1 || o->cpu_hz > 10000)
     return failure_set(failure, "cpu_hz must be from 1 to 10000, got %u", o->cpu_hz);
@@ -47,9 +48,25 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
   return true;
 }
 
-static const engine_t *choose_engine(const vm_t *vm) {
+/* The walker where it works; else what asks Lua. */
+static const engine_t *choose_engine(vm_t *vm, lua_State *L) {
+  vm->global = 0;
+  vm->note[0] = '\0';
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return &engine_count;
+  if (vm->options.cpu_engine != LUAPULSE_ENGINE_INTERFACE && walk_setup(vm, L, vm->options.layout_file))
+    return &engine_walk;
   return vm->luajit ? &engine_luajit : &engine_hook;
+}
+
+/* A layout was given to be used, the walk asked for by name. */
+static bool may_do_without_walk(const vm_t *vm, failure_t *failure) {
+  bool asked = vm->options.cpu_engine == LUAPULSE_ENGINE_WALK || vm->options.layout_file != NULL;
+  if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return true;
+  if (vm->options.cpu_clock == LUAPULSE_CLOCK_WALL)
+    return failure_set(failure, "the wall clock walks stacks out of memory, which cannot be done here: %s",
+                       vm->note[0] != '\0' ? vm->note : "cpu_engine = \"interface\" was asked for");
+  if (!asked) return true;
+  return failure_set(failure, "stacks cannot be walked here: %s", vm->note);
 }
 
 /* -- memory ---------------------------------------------------------------------------------------------- */
@@ -68,6 +85,7 @@ static live_setup_t live_setup(const luapulse_profile_options_t *o) {
     setup.types[1] = (live_type_t){"vm_instructions", "count"};
     setup.period = o->cpu_sample_mean_instr;
   }
+  if (o->cpu_clock == LUAPULSE_CLOCK_WALL) setup.types[1] = (live_type_t){"wall", "nanoseconds"};
   setup.period_type = setup.types[1];
   setup.time_nanos = (int64_t)time_unix();
   return setup;
@@ -102,7 +120,8 @@ static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
                        vm->options.max_process_memory_bytes);
   vm->truncated_function = pseudo(vm, "[truncated]");
   vm->outside_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[outside Lua]"), 0);
-  return vm->truncated_function != 0 && vm->outside_node != 0;
+  vm->unreadable_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[unreadable stack]"), 0);
+  return vm->truncated_function != 0 && vm->outside_node != 0 && vm->unreadable_node != 0;
 }
 
 /* -- start ----------------------------------------------------------------------------------------------- */
@@ -133,9 +152,10 @@ static void release(vm_t *vm, lua_State *L) {
 static void describe(vm_t *vm, lua_State *L) {
   char text[160];
   const char *engine = vm->engine->name;
-  if (vm->options.cpu_clock == LUAPULSE_CLOCK_CPU)
-    snprintf(text, sizeof text, "luapulse %s, %s, cpu clock at %u Hz, engine %s", LUAPULSE_VERSION,
-             vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_hz, engine);
+  if (vm->options.cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS)
+    snprintf(text, sizeof text, "luapulse %s, %s, %s clock at %u Hz, engine %s", LUAPULSE_VERSION,
+             vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_clock == LUAPULSE_CLOCK_WALL ? "wall" : "cpu",
+             vm->options.cpu_hz, engine);
   else
     snprintf(text, sizeof text,
              "luapulse %s, %s, instructions clock, one in %u, at most %u samples a second, engine %s",
@@ -180,6 +200,14 @@ typedef struct {
   bool watched, ok;
 } start_t;
 
+/* Outside of hooks: the last search may lie too far back for what was seen since, and here it disturbs nobody. */
+static void search_names_now(vm_t *vm, lua_State *L) {
+  vm_keep_out(vm);
+  vm->names_due = 0;
+  name_search(vm, L);
+  vm_let_in(vm);
+}
+
 /* A forked child finds its parent's session: it is not the child's, which may start its own. */
 static void forget_parents_session(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
@@ -202,25 +230,34 @@ static int start_protected(lua_State *L) {
   s->vm = vm;
   vm->options = *s->options;
   vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
-  vm->has_labels = vm->region_is_shared = vm->names_wanted = false;
+  vm->has_labels = vm->region_is_shared = false;
+  vm->names_wanted = true; /* C functions are named before they are seen: a signal handler cannot ask */
+  vm->raw_label_count = vm->raw_labels_set = 0;
+  for (int i = 0; i < WALK_REASONS; i++) vm->rejects[i] = 0;
   vm->paused = vm->busy = 0;
-  vm->samples = vm->names_due = 0;
+  vm->samples = 0;
+  vm->names_due = 0;
   vm->pid = getpid();
   vm->random.state = vm->options.seed != 0 ? vm->options.seed : system_seed();
   vm->base = L;
   vm->main = lv_main_thread(L);
   if (vm->main == NULL && lua_pushthread(L)) vm->main = L; /* 5.1 tells at least whether this is the one */
-  vm->engine = choose_engine(vm);
+  vm->engine = choose_engine(vm, L);
+  if (vm->engine != &engine_walk && !may_do_without_walk(vm, s->failure)) return 0;
   vm->started = vm->now = time_monotonic();
   if (!make_tables(vm, s->region, s->failure)) return 0;
   make_references(vm, L);
   describe(vm, L);
   vm->discover.works = false;
-  if (vm->luajit)
+  if (vm->engine == &engine_walk) {
+    search_names_now(vm, L);
+    name_announce_hidden(vm, L);
+  } else if (vm->luajit) {
     luajit_learn_layout(L);
-  else if (vm->engine == &engine_hook)
+  } else if (vm->engine == &engine_hook) {
     discover_learn(&vm->discover, L, &vm->scratch->discover);
-  vm->following = !vm->luajit && !vm->discover.works;
+  }
+  vm->following = !vm->luajit && !vm->discover.works && vm->engine != &engine_walk;
   if (vm->following) {
     vm->running = L;
     s->watched = true;
@@ -273,14 +310,6 @@ static vm_t *profiled(lua_State *L, failure_t *failure) {
   return NULL;
 }
 
-/* The last search may lie too far back for what was seen since; here it disturbs nobody. */
-static void search_names_now(vm_t *vm, lua_State *L) {
-  vm_keep_out(vm);
-  vm->names_due = 0;
-  name_search(vm, L);
-  vm_let_in(vm);
-}
-
 static void end(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
   search_names_now(vm, L);
@@ -296,6 +325,7 @@ profile_t *session_stop(lua_State *L, failure_t *failure) {
   end(vm, L);
   profile_t *profile = live_snapshot(&vm->live, failure);
   release(vm, L);
+  if (profile != NULL) source_name_functions(profile);
   return profile;
 }
 
@@ -314,7 +344,9 @@ profile_t *session_snapshot(lua_State *L, failure_t *failure) {
   if (vm == NULL) return NULL;
   search_names_now(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
-  return live_snapshot(&vm->live, failure);
+  profile_t *profile = live_snapshot(&vm->live, failure);
+  if (profile != NULL) source_name_functions(profile);
+  return profile;
 }
 
 bool session_pause(lua_State *L, bool pause, failure_t *failure) {
@@ -351,13 +383,19 @@ bool session_label(lua_State *L, const char *text, size_t len, failure_t *failur
 }
 
 void session_status(lua_State *L, luapulse_status_t *status) {
-  *status = (luapulse_status_t){.engine = ""};
+  *status = (luapulse_status_t){.engine = "", .source = "", .note = ""};
   vm_t *vm = profiled(L, NULL);
   if (vm == NULL) return;
   status->running = 1;
   status->paused = vm->paused != 0;
   status->engine = vm->engine->name;
+  status->note = vm->note;
+  ticker_facts_t facts = vm->engine == &engine_walk ? walker_facts(vm) : ticker_facts(&vm->listener);
+  status->source = facts.source; /* the instructions clock has no ticker */
+  status->rate = facts.rate;
+  status->cost_ns = facts.cost_ns;
   status->samples = vm->samples;
+  for (int i = 0; i < WALK_REASONS; i++) status->rejects[i] = vm->rejects[i];
   status->lost_overflow = live_lost(&vm->live, LOSS_OVERFLOW);
   status->lost_truncated = live_lost(&vm->live, LOSS_TRUNCATED);
   status->lost_unattributed = live_lost(&vm->live, LOSS_UNATTRIBUTED);

@@ -9,9 +9,13 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include "agent/perf_clock.h"
 #include "agent/random.h"
+#include "agent/seccomp.h"
 #include "agent/time.h"
 
 #ifndef sigev_notify_thread_id
@@ -23,18 +27,30 @@ enum { MAX_THREADS = 1024, MAX_SHARE = 50 /* a sample may cost 1/50 of the time 
 /* The tid of a ticker whose thread ended while VMs still listened: silent, but taken until they leave. */
 #define THREAD_GONE ((pid_t)-1)
 
+/* What the pending tick is of. */
+enum { NO_TICK, USER_TICK, KERNEL_TICK, ANY_TICK };
+
 struct ticker {
   timer_t timer;
+  _Atomic int
+      perf; /* descriptor of the event that ticks in user time, -1: none, the timer ticks for all time */
   _Atomic pid_t tid; /* 0: free */
   _Atomic(tick_listener_t *) listeners;
   _Atomic int in_handler;        /* handlers at work: ticker_leave waits for 0 */
-  volatile sig_atomic_t pending; /* a tick nobody has taken yet */
+  volatile sig_atomic_t pending; /* a tick nobody has taken yet, of one of the kinds above */
+  int perf_fd;                   /* the descriptor, also when it ticks no more; -1: none */
   _Atomic uint64_t period;       /* ns */
   int signal;                    /* its number */
   bool was_blocked;              /* the host blocks that signal on this thread; blocked again at the end */
+  bool perf_was_blocked;         /* … and the events' */
   uint64_t last_sample;          /* thread CPU time, ns */
-  uint64_t arm_cost;             /* ns of CPU time a handler takes, on average */
-  uint64_t sample_cost;          /* ns of CPU time a sample takes, on average */
+  uint64_t last_timer;           /* … of the timer's last tick but for the pending one */
+  uint64_t this_timer;           /* … of its last tick */
+  uint64_t tick_time;            /* … of the pending tick */
+  uint64_t last_event;           /* … of the perf event's last tick */
+  uint64_t debt;        /* time that samples of kernel time have taken in advance of samples of user time */
+  uint64_t arm_cost;    /* ns of CPU time a handler takes, on average */
+  uint64_t sample_cost; /* ns of CPU time a sample takes, on average */
   random_t random;
 };
 
@@ -43,12 +59,16 @@ static ticker_t tickers[MAX_THREADS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* starting and ending; never taken in the handler */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_ticker; /* ticker_t * of the thread, ended with it */
-static int signal_number;
+static int signal_number;        /* of timers */
 static struct sigaction old_action;
+static int perf_number; /* signal of perf events, 0: none are used */
+static struct sigaction old_perf_action;
 static bool handler_installed;
 static bool
     handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
 static unsigned active_count;
+static _Atomic unsigned highest; /* tickers from here on were never used */
+static pid_t process;
 static int set_up_error;     /* errno of what set_up could not get */
 static uint64_t kernel_tick; /* ns: 4 ms where CONFIG_HZ is 250 */
 
@@ -63,14 +83,96 @@ static void follow(uint64_t *average, uint64_t nanos) {
   *average = *average - *average / 8 + nanos / 8;
 }
 
-static void set_timer(ticker_t *ticker) {
+static uint64_t next_gap(ticker_t *ticker) {
   uint64_t gap = random_jitter(&ticker->random, atomic_load(&ticker->period));
+  uint64_t least = (ticker->arm_cost + ticker->sample_cost) * MAX_SHARE;
+  return gap < least ? least : gap;
+}
+
+static void set_event(ticker_t *ticker, uint64_t gap) {
+  int perf = atomic_load(&ticker->perf);
+  if (perf >= 0 && !perf_clock_set(perf, gap)) atomic_store(&ticker->perf, -1);
+}
+
+static void set_timer(ticker_t *ticker, uint64_t gap) {
   gap = gap > kernel_tick / 2 ? gap - kernel_tick / 2
                               : 1; /* CPU timers fire at the kernel's next tick, half one late */
-  uint64_t least = (ticker->arm_cost + ticker->sample_cost) * MAX_SHARE;
-  if (gap < least) gap = least;
   struct itimerspec when = {.it_value = {(time_t)(gap / 1000000000u), (long)(gap % 1000000000u)}};
   timer_settime(ticker->timer, 0, &when, NULL); /* async-signal-safe by POSIX */
+}
+
+/* The kernel delivers a tick that fell into a system call when that returns: right after the instruction that made it. */
+static bool is_after_system_call(const void *context) {
+  const ucontext_t *u = context;
+#if defined __x86_64__
+  uint8_t code[2];
+  uintptr_t at = (uintptr_t)u->uc_mcontext.gregs[REG_RIP] - sizeof code;
+#elif defined __aarch64__
+  uint8_t code[4];
+  uintptr_t at = (uintptr_t)u->uc_mcontext.pc - sizeof code;
+#else
+  uint8_t code[1];
+  uintptr_t at = 0;
+#endif
+  (void)u;
+  struct iovec local = {code, sizeof code},
+               remote = {(void *)at, sizeof code}; /* code may be executable only */
+  if (process_vm_readv(process, &local, 1, &remote, 1, 0) != (ssize_t)sizeof code) return false;
+#if defined __x86_64__
+  return code[0] == 0x0f && code[1] == 0x05;
+#elif defined __aarch64__
+  return code[0] == 0x01 && code[1] == 0 && code[2] == 0 && code[3] == 0xd4;
+#else
+  return false;
+#endif
+}
+
+/* An event that ticks no more, while its thread runs, was closed by the host: the timer goes on alone. */
+static bool event_is_lost(const ticker_t *ticker, uint64_t now) {
+  return now - ticker->last_event > 50 * atomic_load(&ticker->period) + 1000000000u;
+}
+
+static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *context) {
+  ticker->last_timer = ticker->this_timer;
+  ticker->this_timer = now;
+  if (atomic_load(&ticker->perf) < 0) return ANY_TICK;
+  if (is_after_system_call(context)) return KERNEL_TICK;
+  if (event_is_lost(ticker, now)) atomic_store(&ticker->perf, -1);
+  return NO_TICK; /* user time is the event's */
+}
+
+static void tell_listeners(ticker_t *ticker, int kind, uint64_t start, const void *context) {
+  ticker->pending = kind;
+  ticker->tick_time = start;
+  for (tick_listener_t *l = atomic_load(&ticker->listeners); l != NULL; l = atomic_load(&l->next))
+    l->on_tick(l, context);
+  follow(&ticker->arm_cost, time_thread_cpu() - start);
+}
+
+static ticker_t *ticker_of(pid_t tid) {
+  unsigned limit = atomic_load(&highest);
+  for (unsigned i = 0; i < limit; i++)
+    if (atomic_load_explicit(&tickers[i].tid, memory_order_relaxed) == tid) return &tickers[i];
+  return NULL;
+}
+
+static void on_perf_signal(int number, siginfo_t *info, void *context) {
+  (void)number;
+  int saved_errno = errno;
+  pid_t tid = this_thread();
+  ticker_t *ticker = ticker_of(tid);
+  if (ticker != NULL && atomic_load(&ticker->perf) >= 0 && info->si_code != SI_USER &&
+      info->si_code != SI_QUEUE) {
+    atomic_fetch_add(&ticker->in_handler, 1);
+    if (atomic_load(&ticker->tid) == tid) {
+      ticker->last_event =
+          time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
+      tell_listeners(ticker, USER_TICK, ticker->last_event, context);
+      set_event(ticker, next_gap(ticker));
+    }
+    atomic_fetch_sub(&ticker->in_handler, 1);
+  }
+  errno = saved_errno;
 }
 
 static void on_signal(int number, siginfo_t *info, void *context) {
@@ -82,25 +184,47 @@ static void on_signal(int number, siginfo_t *info, void *context) {
   atomic_fetch_add(&ticker->in_handler, 1);
   /* A thread that blocked signals may get the tick of a ticker long ended, whose slot is another thread's now. */
   if (atomic_load(&ticker->tid) == this_thread()) {
-    uint64_t start = time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
-    ticker->pending = 1;
-    for (tick_listener_t *l = atomic_load(&ticker->listeners); l != NULL; l = atomic_load(&l->next))
-      l->on_tick(l, context);
-    follow(&ticker->arm_cost, time_thread_cpu() - start);
-    set_timer(ticker);
+    uint64_t now = time_thread_cpu();
+    int kind = kind_of_timer_tick(ticker, now, context);
+    if (kind != NO_TICK) tell_listeners(ticker, kind, now, context);
+    set_timer(ticker, next_gap(ticker));
   }
   atomic_fetch_sub(&ticker->in_handler, 1);
   errno = saved_errno;
 }
 
+/* Both sources sample the thread's CPU time; each tells of its own part. A sample of kernel time stands for the time since
+ * the timer's last tick, whatever that one saw; a sample of user time for all the time since the last such sample, less what
+ * samples of kernel time have taken: so the weights add up to the thread's time, and each part gets its own. */
+static uint64_t weigh(ticker_t *ticker, int kind, uint64_t now, uint64_t not_before) {
+  /* while both tick equally often, the time since the last sample of either kind is what each stands for */
+  if (kind == KERNEL_TICK && atomic_load(&ticker->period) < kernel_tick) {
+    uint64_t since = ticker->last_timer > not_before ? ticker->last_timer : not_before;
+    uint64_t weight = now > since ? now - since : 0;
+    ticker->debt += weight;
+    return weight;
+  }
+  uint64_t since = ticker->last_sample > not_before ? ticker->last_sample : not_before;
+  uint64_t weight = now > since ? now - since : 0;
+  uint64_t paid = ticker->debt < weight ? ticker->debt : weight;
+  ticker->debt -= paid;
+  ticker->last_sample = now;
+  return weight - paid;
+}
+
+bool ticker_take_here(ticker_t *ticker, uint64_t not_before, uint64_t *weight) {
+  int kind = ticker->pending;
+  ticker->pending = NO_TICK;
+  if (kind != NO_TICK) *weight = weigh(ticker, kind, ticker->tick_time, not_before);
+  return kind != NO_TICK;
+}
+
 tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight) {
   if (atomic_load_explicit(&ticker->tid, memory_order_relaxed) != this_thread()) return TICK_OTHER_THREAD;
-  if (!ticker->pending) return TICK_NONE;
-  ticker->pending = 0;
-  uint64_t now = time_thread_cpu();
-  uint64_t since = ticker->last_sample > not_before ? ticker->last_sample : not_before;
-  *weight = now > since ? now - since : 0;
-  ticker->last_sample = now;
+  if (ticker->pending == NO_TICK) return TICK_NONE;
+  ticker->pending = NO_TICK;
+  /* ticks may have come and gone since: whatever they were of, this sample stands for all the time up to now */
+  *weight = weigh(ticker, ANY_TICK, time_thread_cpu(), not_before);
   return TICK_TAKEN;
 }
 
@@ -151,6 +275,24 @@ static bool handler_is_ours(void) {
          now.sa_sigaction == on_signal;
 }
 
+/* Without it the timers serve alone. */
+static void install_perf_handler(void) {
+  if (perf_number != 0 || seccomp_is_active()) return;
+  int number = perf_clock_signal();
+  struct sigaction action = {.sa_sigaction = on_perf_signal,
+                             .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+  sigfillset(&action.sa_mask);
+  if (number != 0 && sigaction(number, &action, &old_perf_action) == 0) perf_number = number;
+}
+
+static void remove_perf_handler(void) {
+  struct sigaction now;
+  if (perf_number != 0 && sigaction(perf_number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
+      now.sa_sigaction == on_perf_signal)
+    sigaction(perf_number, &old_perf_action, NULL);
+  perf_number = 0;
+}
+
 static bool install_handler(failure_t *failure) {
   if (handler_is_ours()) return true;
   int number = free_signal();
@@ -171,6 +313,7 @@ static void remove_handler_if_last(void) {
   if (active_count > 0 || handler_stays) return;
   if (handler_is_ours()) sigaction(signal_number, &old_action, NULL);
   handler_installed = false;
+  remove_perf_handler();
 }
 
 /* The signal of a deleted timer may still be queued for this thread, which blocks it here: it is taken out
@@ -185,12 +328,21 @@ static void drain_signal(int number) {
   }
 }
 
+static void close_event(ticker_t *ticker) {
+  if (ticker->perf_fd >= 0) perf_clock_close(ticker->perf_fd);
+  ticker->perf_fd = -1;
+}
+
 static void end_ticker(ticker_t *ticker, critical_t *critical) {
   pid_t tid = atomic_load(&ticker->tid);
+  atomic_store(&ticker->perf, -1);
   timer_delete(ticker->timer);
+  close_event(ticker);
   if (tid == this_thread()) {
     drain_signal(ticker->signal);
+    if (perf_number != 0) drain_signal(perf_number);
     if (ticker->was_blocked) sigaddset(&critical->mask, ticker->signal);
+    if (ticker->perf_was_blocked && perf_number != 0) sigaddset(&critical->mask, perf_number);
     pthread_setspecific(own_ticker, NULL);
   } else if (tid != THREAD_GONE) {
     handler_stays = true;
@@ -213,8 +365,11 @@ static void on_thread_exit(void *value) {
     end_ticker(ticker, &critical);
   } else {
     struct itimerspec never = {0};
+    atomic_store(&ticker->perf, -1);
     timer_settime(ticker->timer, 0, &never, NULL);
+    close_event(ticker);
     drain_signal(ticker->signal);
+    if (perf_number != 0) drain_signal(perf_number);
     atomic_store(&ticker->tid, THREAD_GONE); /* thread numbers are reused */
   }
   leave_critical(&critical);
@@ -231,7 +386,10 @@ static void after_fork_parent(void) {
 /* Timers do not pass to a forked child: there all tickers are gone. Listeners find their ticker without a
  * thread. */
 static void after_fork_child(void) {
+  process = getpid();
   for (int i = 0; i < MAX_THREADS; i++) {
+    if (atomic_load(&tickers[i].tid) != 0) close_event(&tickers[i]); /* the child's copy of the descriptor */
+    atomic_store(&tickers[i].perf, -1);
     atomic_store(&tickers[i].tid, 0);
     atomic_store(&tickers[i].listeners, NULL);
     atomic_store(&tickers[i].in_handler, 0);
@@ -245,12 +403,13 @@ static void after_fork_child(void) {
 
 static void set_up(void) {
   struct timespec tick;
+  process = getpid();
   if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0) kernel_tick = (uint64_t)tick.tv_nsec;
   set_up_error = pthread_key_create(&own_ticker, on_thread_exit); /* a host may have used up all keys */
   if (set_up_error == 0) set_up_error = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static ticker_t *start_ticker(unsigned hz, uint64_t seed, failure_t *failure) {
+static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *failure) {
   ticker_t *ticker = tickers;
   while (ticker < tickers + MAX_THREADS && atomic_load(&ticker->tid) != 0) ticker++;
   if (ticker == tickers + MAX_THREADS) {
@@ -258,10 +417,11 @@ static ticker_t *start_ticker(unsigned hz, uint64_t seed, failure_t *failure) {
     return NULL;
   }
   if (!install_handler(failure)) return NULL;
+  install_perf_handler();
   struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = signal_number};
   event.sigev_value.sival_ptr = ticker;
-  event.sigev_notify_thread_id = this_thread();
-  if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &ticker->timer) != 0) {
+  event.sigev_notify_thread_id = tid;
+  if (timer_create(time_thread_clock(tid), &event, &ticker->timer) != 0) {
     failure_set(failure, "no timer for the cpu clock: %s; use cpu_clock = \"instructions\"", strerror(errno));
     remove_handler_if_last();
     return NULL;
@@ -271,38 +431,54 @@ static ticker_t *start_ticker(unsigned hz, uint64_t seed, failure_t *failure) {
   ticker->was_blocked = false;
   ticker->random.state = seed;
   ticker->pending = 0;
-  ticker->last_sample = time_thread_cpu();
-  ticker->arm_cost = ticker->sample_cost = 0;
-  atomic_store(&ticker->tid, this_thread());
-  pthread_setspecific(own_ticker, ticker);
+  ticker->last_sample = ticker->last_timer = ticker->this_timer = ticker->last_event =
+      time_read(time_thread_clock(tid));
+  ticker->debt = ticker->arm_cost = ticker->sample_cost = 0;
+  ticker->perf_was_blocked = false;
+  ticker->perf_fd = perf_number != 0 ? perf_clock_open(tid, perf_number) : -1;
+  atomic_store(&ticker->perf, ticker->perf_fd);
+  if ((unsigned)(ticker - tickers) >= atomic_load(&highest))
+    atomic_store(&highest, (unsigned)(ticker - tickers) + 1);
+  atomic_store(&ticker->tid, tid);
   active_count++;
-  set_timer(ticker);
+  uint64_t first = next_gap(ticker),
+           second = next_gap(ticker); /* both now: from the first tick on they are the handler's */
+  set_timer(ticker, first);
+  set_event(ticker, second);
   return ticker;
 }
 
-/* The ticker of this thread, NULL when it has none, or when another thread has ended it. */
-static ticker_t *existing_ticker(void) {
-  ticker_t *ticker = pthread_getspecific(own_ticker);
-  return ticker != NULL && atomic_load(&ticker->tid) == this_thread() ? ticker : NULL;
+bool ticker_join(tick_listener_t *listener, unsigned hz, uint64_t seed, failure_t *failure) {
+  return ticker_join_thread(listener, this_thread(), hz, seed, failure);
 }
 
-bool ticker_join(tick_listener_t *listener, unsigned hz, uint64_t seed, failure_t *failure) {
+bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint64_t seed,
+                        failure_t *failure) {
   pthread_once(&once, set_up);
   if (set_up_error != 0)
     return failure_set(failure, "the cpu clock cannot be set up: %s; use cpu_clock = \"instructions\"",
                        strerror(set_up_error));
   critical_t critical;
   enter_critical(&critical);
-  ticker_t *ticker = existing_ticker();
-  if (ticker == NULL) ticker = start_ticker(hz, seed, failure);
+  ticker_t *ticker = ticker_of(tid);
+  bool own = tid == this_thread();
+  if (ticker == NULL) ticker = start_ticker(tid, hz, seed, failure);
   if (ticker != NULL) {
+    if (own) pthread_setspecific(own_ticker, ticker);      /* so that it ends with the thread */
     if (1000000000u / hz < atomic_load(&ticker->period)) { /* the fastest listener sets the pace */
       atomic_store(&ticker->period, 1000000000u / hz);
-      set_timer(ticker); /* the gap under way may be a slow one's */
+      if (own) {
+        set_timer(ticker, next_gap(ticker)); /* the gap under way may be a slow one's */
+        set_event(ticker, next_gap(ticker));
+      }
     }
-    if (sigismember(&critical.mask, ticker->signal) == 1) { /* blocked, it would never tick */
+    if (own && sigismember(&critical.mask, ticker->signal) == 1) { /* blocked, it would never tick */
       ticker->was_blocked = true;
       sigdelset(&critical.mask, ticker->signal);
+    }
+    if (own && perf_number != 0 && sigismember(&critical.mask, perf_number) == 1) {
+      ticker->perf_was_blocked = true;
+      sigdelset(&critical.mask, perf_number);
     }
     listener->ticker = ticker;
     listener->hz = hz;
@@ -311,6 +487,61 @@ bool ticker_join(tick_listener_t *listener, unsigned hz, uint64_t seed, failure_
   }
   leave_critical(&critical);
   return ticker != NULL;
+}
+
+bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure) {
+  ticker_t *ticker = listener->ticker;
+  if (ticker == NULL || atomic_load(&ticker->tid) != this_thread())
+    return failure_set(failure, "the clock of this thread has stopped");
+  critical_t critical;
+  enter_critical(&critical);
+  if (hz > listener->hz) listener->hz = hz;
+  if (1000000000u / hz < atomic_load(&ticker->period)) {
+    atomic_store(&ticker->period, 1000000000u / hz);
+    set_timer(ticker, next_gap(ticker));
+    set_event(ticker, next_gap(ticker));
+  }
+  leave_critical(&critical);
+  return true;
+}
+
+ticker_facts_t ticker_facts(const tick_listener_t *listener) {
+  ticker_t *ticker = listener->ticker;
+  if (ticker == NULL) return (ticker_facts_t){.source = ""};
+  ticker_facts_t facts = {.source = "perf",
+                          .rate = (unsigned)(1000000000u / atomic_load(&ticker->period)),
+                          .cost_ns = (unsigned)(ticker->arm_cost + ticker->sample_cost)};
+  if (atomic_load(&ticker->perf) >= 0) return facts;
+  facts.source = "timer";
+  if (kernel_tick > 0 && facts.rate > 1000000000u / kernel_tick)
+    facts.rate = (unsigned)(1000000000u / kernel_tick);
+  return facts;
+}
+
+void ticker_prepare(void) {
+  pthread_once(&once, set_up);
+}
+
+bool ticker_is_alive(const tick_listener_t *listener) {
+  if (listener->ticker == NULL) return false;
+  pid_t tid = atomic_load(&listener->ticker->tid);
+  return tid != 0 && tid != THREAD_GONE;
+}
+
+/* The thread of a ticker that was joined from elsewhere does not tell when it ends. */
+void ticker_mark_gone(tick_listener_t *listener) {
+  critical_t critical;
+  enter_critical(&critical);
+  if (ticker_is_alive(listener)) atomic_store(&listener->ticker->tid, THREAD_GONE);
+  leave_critical(&critical);
+}
+
+void ticker_wait_for_handlers(void) {
+  for (int i = 0; i < MAX_THREADS; i++) {
+    pid_t tid = atomic_load(&tickers[i].tid);
+    if (tid == 0 || tid == THREAD_GONE || tid == this_thread()) continue;
+    while (atomic_load(&tickers[i].in_handler) > 0 && atomic_load(&tickers[i].tid) == tid) sched_yield();
+  }
 }
 
 static void unlink_listener(ticker_t *ticker, tick_listener_t *listener) {

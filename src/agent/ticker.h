@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Ticks of CPU time. Timers belong to threads: each thread that runs a profiled VM has one ticker, a timer on
- * the thread's own CPU clock whose signal is delivered to that thread alone. The listeners of a ticker (the
+/* Ticks of CPU time. Timers belong to threads: each thread that runs a profiled VM has one ticker: a timer on the thread's
+ * own CPU clock and, where the kernel permits, a perf event (perf_clock.h) that ticks more finely in user time, so that the
+ * timer serves for kernel time alone. Their signals are delivered to that thread alone. The listeners of a ticker (the
  * sessions of VMs on that thread) are told of each tick inside the signal handler.
  *
  * A tick is taken once: the first VM that gets to run Lua after it is the one that was running, and calls
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "profile/failure.h"
 
@@ -32,8 +34,28 @@ typedef struct tick_listener {
 
 /* Joins the ticker of the calling thread, starting it when there is none. */
 bool ticker_join(tick_listener_t *listener, unsigned hz, uint64_t seed, failure_t *failure);
+/* The same for another thread of the process, which must exist. The host's signal mask there stays as it is. */
+bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint64_t seed, failure_t *failure);
+/* Tells that a thread joined so has ended. */
+void ticker_mark_gone(tick_listener_t *listener);
 /* From any thread. When it returns no handler uses the listener any more. */
 void ticker_leave(tick_listener_t *listener);
+
+/* The listener wants at least hz ticks a second from now on. */
+bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure);
+typedef struct {
+  const char *source; /* what ticks: "perf", "timer", "" when nothing does */
+  unsigned rate;      /* at most how often a second */
+  unsigned cost_ns;   /* CPU time a tick takes, with its sample: a moving average */
+} ticker_facts_t;
+
+ticker_facts_t ticker_facts(const tick_listener_t *listener);
+/* Sets up what fork needs of the ticker: before anybody whose lock is taken around the ticker's sets up his. */
+void ticker_prepare(void);
+/* False when the listener's thread has ended. */
+bool ticker_is_alive(const tick_listener_t *listener);
+/* Returns when every handler that was at work on another thread has ended. */
+void ticker_wait_for_handlers(void);
 
 typedef enum { TICK_NONE, TICK_TAKEN, TICK_OTHER_THREAD } tick_take_t;
 
@@ -41,6 +63,8 @@ typedef enum { TICK_NONE, TICK_TAKEN, TICK_OTHER_THREAD } tick_take_t;
  * later. TICK_NONE when another VM has taken it; TICK_OTHER_THREAD when the caller does not run on the
  * ticker's thread. */
 tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight);
+/* The same inside on_tick, for the moment of the tick. */
+bool ticker_take_here(ticker_t *ticker, uint64_t not_before, uint64_t *weight);
 /* Tells what the sample just taken cost, in nanoseconds of CPU time. */
 void ticker_cost(ticker_t *ticker, uint64_t nanos);
 /* Runs `work` while no thread of the process can fork by the C library. Ordinary context; work must not come

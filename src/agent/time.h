@@ -4,6 +4,7 @@
 #define LUAPULSE_AGENT_TIME_H
 
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 static inline uint64_t time_read(clockid_t clock) {
@@ -18,6 +19,11 @@ static inline uint64_t time_monotonic(void) {
 
 static inline uint64_t time_thread_cpu(void) {
   return time_read(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* The CPU clock of a thread of this process: how the kernel numbers them (CPUCLOCK_PERTHREAD, CPUCLOCK_SCHED). */
+static inline clockid_t time_thread_clock(pid_t tid) {
+  return (clockid_t)((~(unsigned)tid << 3) | 6u);
 }
 
 static inline uint64_t time_unix(void) {

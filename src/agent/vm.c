@@ -2,6 +2,7 @@
 /* Finding and making the profiler's state of a VM; see vm.h. */
 #include "agent/vm.h"
 
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,6 +53,10 @@ vm_t *vm_get(lua_State *L) {
   vm_t *vm = lua_touserdata(L, -1);
   lua_pop(L, 1);
   return vm;
+}
+
+void vm_keep_out(vm_t *vm) {
+  while (!vm_try_keep_out(vm)) sched_yield();
 }
 
 bool vm_profiled(const vm_t *vm) {

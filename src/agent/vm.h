@@ -3,8 +3,8 @@
  *
  * Mental model. A vm_t is a userdata anchored in the registry: it lives as long as the VM. Profiling it is a
  * session: an engine (how samples are triggered) writes into live tables (vm->live). All of it is touched
- * only by the thread that runs the VM, and by the signal handler on that thread, which looks at `busy`,
- * `active`, `paused`, `running`, `armed`. */
+ * only by the thread that runs the VM, by the signal handler on that thread and by the profiler's own thread,
+ * one at a time: `busy` is the lock. */
 #ifndef LUAPULSE_AGENT_VM_H
 #define LUAPULSE_AGENT_VM_H
 
@@ -21,10 +21,12 @@
 #include "agent/random.h"
 #include "agent/rate_limit.h"
 #include "agent/ticker.h"
+#include "agent/walked.h"
 #include "luapulse.h"
 #include "profile/live.h"
 
 struct engine;
+struct walker;
 
 enum { CAPTURE_MAX_FRAMES = 1024 };
 
@@ -33,15 +35,45 @@ typedef struct {
   int32_t line;
 } captured_frame_t;
 
-/* Working memory of a session, allocated at start so that hooks need none. */
+/* What a frame was in memory when it was made into a captured one. */
+typedef struct {
+  uint64_t key, pc;
+} raw_frame_t;
+
+/* The labels of a coroutine, for signal handlers. */
+typedef struct {
+  uint64_t state; /* lua_State; 0: free */
+  uint64_t body;  /* its first function: the address of a dead coroutine may be another's by now */
+  live_ref_t labels;
+} raw_label_t;
+
+enum { RAW_LABELS = 4096, LABEL_SETS = 64 };
+
+/* A coroutine's labels with what the profiler adds to them. */
+typedef struct {
+  live_ref_t own, whole; /* whole 0: free */
+  uint32_t vmstate, trace, state;
+} label_set_t;
+
+/* Working memory of a session, allocated at start so that hooks and handlers need none. */
 typedef struct {
   captured_frame_t frames[CAPTURE_MAX_FRAMES]; /* leaf first */
   /* The path of the last sample, root first, with its nodes: the next one usually shares most of it. */
   captured_frame_t last_path[CAPTURE_MAX_FRAMES + 1];
   live_ref_t last_nodes[CAPTURE_MAX_FRAMES + 1];
   size_t last_depth;
-  function_cache_t functions;
-  discover_scratch_t discover;
+  union {
+    struct { /* engines that ask Lua */
+      function_cache_t functions;
+      discover_scratch_t discover;
+    };
+    struct { /* the walker */
+      walked_cache_t walked;
+      raw_frame_t last_raw[CAPTURE_MAX_FRAMES + 1];
+      raw_label_t raw_labels[RAW_LABELS];
+      label_set_t label_sets[LABEL_SETS];
+    };
+  };
 } scratch_t;
 
 /* A coroutine.resume in progress; lives on the C stack of the resuming function. */
@@ -53,9 +85,9 @@ typedef struct resume_link {
 typedef struct vm {
   tick_listener_t listener; /* first: the handler gets this */
   const struct engine *engine;
-  volatile sig_atomic_t active; /* a session is on */
-  volatile sig_atomic_t paused;
-  volatile sig_atomic_t busy;        /* the profiler itself is at work in this VM: ticks must keep out */
+  _Atomic int active; /* a session is on */
+  _Atomic int paused;
+  _Atomic int busy; /* a lock: the profiler is at work in this VM; a handler that finds it taken gives up */
   volatile sig_atomic_t left_thread; /* the VM was seen on another thread than its ticker's: no more arming */
   pid_t pid;                         /* process of the session: a forked child is not profiled */
 
@@ -88,11 +120,30 @@ typedef struct vm {
   size_t charged;        /* bytes taken from the process budget */
   scratch_t *scratch;
   live_ref_t truncated_function;
-  live_ref_t outside_node; /* the stack of samples taken while no Lua function ran */
-  uint64_t started;        /* monotonic, ns */
-  uint64_t not_before;     /* thread CPU time from which samples count: start or the last resume */
-  uint64_t samples;
+  live_ref_t outside_node;     /* the stack of samples taken while no Lua function ran */
+  uint64_t started;            /* monotonic, ns */
+  _Atomic uint64_t not_before; /* thread CPU time from which samples count: start or the last resume … */
+  _Atomic pid_t
+      not_before_thread; /* … on this thread: clocks of threads have nothing to do with each other */
+  _Atomic uint64_t samples;
   uint64_t now; /* monotonic time of the sample being taken, ns */
+
+  /* the walker */
+  uint64_t global;       /* global_State; 0 when another engine serves */
+  uint64_t main_state;   /* its main thread */
+  struct walker *walker; /* of the thread that called start */
+  _Atomic pid_t home;    /* thread it was last seen on */
+  _Atomic uint64_t rejects[WALK_REASONS];
+  bool wall;                               /* the clock is the wall's */
+  uint64_t wall_last;                      /* monotonic time up to which waiting was counted; the watcher's */
+  _Atomic uint64_t wall_due;               /* ns the thread was seen running, for its next tick to take */
+  live_ref_t sampled_node, sampled_labels; /* of the last walked sample */
+  pid_t wait_thread;                       /* the last wait counted: while nothing has moved, it goes on */
+  uint64_t wait_sp, wait_cpu_time;
+  uint64_t watched_samples, watched_activity; /* when the watcher last looked */
+  live_ref_t unreadable_node;                 /* the stack of samples whose stack could not be read */
+  size_t raw_label_count, raw_labels_set;
+  char note[160]; /* why the walker does not serve; "" when it does or was not asked for */
 
   /* the instructions clock */
   rate_limit_t rate_limit;
@@ -110,16 +161,15 @@ vm_t *vm_get(lua_State *L);
 /* Pushes the userdata of vm_get(), or false. */
 void vm_push(lua_State *L);
 
-/* Between the two, ticks keep out of the VM's state. The fences keep the compiler from moving plain stores out
- * of the section. Sections do not nest. */
-static inline void vm_keep_out(vm_t *vm) {
-  vm->busy = 1;
-  atomic_signal_fence(memory_order_seq_cst);
-}
-
+/* Between the two, ticks and other threads of the profiler keep out of the VM's state. Sections do not nest. Ordinary
+ * context: waits while the thread that samples waiting VMs is at work, which is short. */
+void vm_keep_out(vm_t *vm);
 static inline void vm_let_in(vm_t *vm) {
-  atomic_signal_fence(memory_order_seq_cst);
-  vm->busy = 0;
+  atomic_store_explicit(&vm->busy, 0, memory_order_release);
+}
+/* The same for handlers: false when somebody is at work. */
+static inline bool vm_try_keep_out(vm_t *vm) {
+  return atomic_exchange_explicit(&vm->busy, 1, memory_order_acquire) == 0;
 }
 
 /* True when the session of this VM is on and belongs to this process. */

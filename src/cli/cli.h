@@ -15,6 +15,7 @@ typedef struct {
 int run_run(int argc, char **argv);
 int report_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
+int layout_run(int argc, char **argv);
 
 /* Both write "luapulse COMMAND: message" to standard error; text of any origin is made fit for a terminal.
  * Usage errors add where to find help. They return the status to exit with. */

@@ -38,9 +38,10 @@ static void set_init(const interpreter_t *interpreter) {
 }
 
 static void set_request(int fd, size_t size, const luapulse_profile_options_t *o) {
-  char text[128];
-  snprintf(text, sizeof text, "%d %zu %u %u %u %u %llu", fd, size, (unsigned)o->cpu_clock, o->cpu_hz,
-           o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec, (unsigned long long)o->seed);
+  char text[PATH_MAX + 160];
+  snprintf(text, sizeof text, "%d %zu %u %u %u %u %llu %u %s", fd, size, (unsigned)o->cpu_clock, o->cpu_hz,
+           o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec, (unsigned long long)o->seed,
+           (unsigned)o->cpu_engine, o->layout_file != NULL ? o->layout_file : "");
   setenv(AUTOSTART_VARIABLE, text, 1);
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "cli/launch.h"
 #include "cli/output.h"
 #include "format/format.h"
+#include "name/source.h"
 #include "profile/live.h"
 #include "profile/mem.h"
 
@@ -28,6 +30,7 @@ typedef struct {
   const char *lua;   /* version the user names, or NULL */
   int loud;          /* -1 quiet, 0 when a person looks, 1 always */
   char **command;
+  char layout[PATH_MAX];
   time_t since; /* when what is written next began: profiles of intervals begin a second apart or more */
 } run_t;
 
@@ -43,7 +46,9 @@ static int print_help(void) {
       "                       %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
       "  -f, --format FORMAT  write every FILE in this format\n"
       "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
-      "      --clock CLOCK    cpu (default) or instructions (no signals, slower)\n"
+      "      --clock CLOCK    cpu (default), wall (waiting counts too) or instructions (no signals, slower)\n"
+      "      --engine ENGINE  auto (default), walk (stacks out of memory) or interface (ask Lua: hooks)\n"
+      "      --layout FILE    where this build of Lua keeps things, made by luapulse layout\n"
       "      --mean-instr N   instructions clock: one sample in N instructions (default 20000)\n"
       "      --max-rate N     instructions clock: at most N samples a second (default 200, 0: no limit)\n"
       "      --seed N         of the random gaps: with --max-rate 0, the same run gives the same profile\n"
@@ -75,6 +80,18 @@ static bool read_number(const char *text, unsigned least, unsigned most, unsigne
   return true;
 }
 
+/* The place of a word in a list of words, each ended by a NUL, the list by an empty one. */
+static bool read_word(const char *text, const char *words, unsigned *place) {
+  for (*place = 0; *words != '\0'; words += strlen(words) + 1, ++*place)
+    if (strcmp(words, text) == 0) return true;
+  return false;
+}
+
+/* The program may change its folder before it reads the file. */
+static const char *absolute(const char *file, char path[PATH_MAX]) {
+  return access(file, R_OK) == 0 ? realpath(file, path) : NULL;
+}
+
 static bool refuse(int *status, int value) {
   *status = value;
   return false;
@@ -82,12 +99,14 @@ static bool refuse(int *status, int value) {
 
 /* True to go on; otherwise *status is what to exit with. */
 static bool read_options(run_t *run, int argc, char **argv, int *status) {
-  enum { CLOCK = 256, MEAN_INSTR, MAX_RATE, SEED, INTERVAL, MEMORY, LUA };
+  enum { CLOCK = 256, ENGINE, LAYOUT, MEAN_INSTR, MAX_RATE, SEED, INTERVAL, MEMORY, LUA };
   static const struct option longs[] = {
       {"output", required_argument, NULL, 'o'},
       {"format", required_argument, NULL, 'f'},
       {"rate", required_argument, NULL, 'F'},
       {"clock", required_argument, NULL, CLOCK},
+      {"engine", required_argument, NULL, ENGINE},
+      {"layout", required_argument, NULL, LAYOUT},
       {"mean-instr", required_argument, NULL, MEAN_INSTR},
       {"max-rate", required_argument, NULL, MAX_RATE},
       {"seed", required_argument, NULL, SEED},
@@ -100,7 +119,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
       {NULL, 0, NULL, 0},
   };
   luapulse_profile_options_t *o = &run->options;
-  unsigned mib, seed;
+  unsigned mib, seed, word;
   failure_t failure;
   opterr = 0;
   for (int option; (option = getopt_long(argc, argv, "+:o:f:F:qvh", longs, NULL)) != -1;) {
@@ -119,9 +138,21 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
           return refuse(status, cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg));
         break;
       case CLOCK:
-        if (strcmp(optarg, "cpu") != 0 && strcmp(optarg, "instructions") != 0)
-          return refuse(status, cli_usage("run", "--clock takes cpu or instructions, not '%s'", optarg));
-        o->cpu_clock = optarg[0] == 'c' ? LUAPULSE_CLOCK_CPU : LUAPULSE_CLOCK_INSTRUCTIONS;
+        if (!read_word(optarg, "cpu\0instructions\0wall\0", &word))
+          return refuse(status,
+                        cli_usage("run", "--clock takes cpu, wall or instructions, not '%s'", optarg));
+        o->cpu_clock = (luapulse_clock_t)word;
+        break;
+      case ENGINE:
+        if (!read_word(optarg, "auto\0walk\0interface\0", &word))
+          return refuse(status, cli_usage("run", "--engine takes auto, walk or interface, not '%s'", optarg));
+        o->cpu_engine = (luapulse_engine_t)word;
+        break;
+      case LAYOUT:
+        o->layout_file = absolute(optarg, run->layout);
+        if (o->layout_file == NULL)
+          return refuse(status,
+                        cli_failed("run", "cannot read the layout file %s: %s", optarg, strerror(errno)));
         break;
       case MEAN_INSTR:
         if (!read_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
@@ -224,6 +255,7 @@ static bool write_profile(const run_t *run, const live_t *live, const live_t *be
     return false;
   }
   name_program(profile, run->command);
+  source_name_functions(profile);
   bool all = true;
   for (size_t i = 0; i < run->output.count; i++) {
     char path[PATH_MAX];

@@ -150,6 +150,11 @@ static bool same_function(const live_function_entry_t *entry, const live_functio
   return entry->kind == function->kind && first(&entry->name) == function->name;
 }
 
+text_t live_text(const live_t *live, live_ref_t string) {
+  const live_string_t *entry = live_at(live->header, string);
+  return (text_t){entry->bytes, entry->len};
+}
+
 live_ref_t live_function(live_t *live, const live_function_t *function) {
   live_header_t *header = live->header;
   uint32_t key[4] = {function->kind, function->file, (uint32_t)function->line, 0};

@@ -77,6 +77,7 @@ void live_prepare(void *memory, size_t size);
 
 /* Writer's calls. Those that return a reference answer 0 when the region is full. */
 live_ref_t live_string(live_t *live, const char *data, size_t len);
+text_t live_text(const live_t *live, live_ref_t string); /* of a string the writer itself made */
 live_ref_t live_function(live_t *live, const live_function_t *function);
 /* Renames the function when the rank of the name beats that of the one it has. A new function has rank 0. */
 void live_rename(live_t *live, live_ref_t function, live_ref_t name, uint32_t rank);

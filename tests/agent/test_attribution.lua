@@ -18,8 +18,31 @@ t.test("local_functions_are_called_by_the_name_of_the_local", function()
   t.truthy(t.samples_with(profile, "loop") > 1000, "samples in loop")
   t.equal(t.row(profile, "loop").file, FILE, "file")
   t.equal(t.row(profile, "loop").defined, debug.getinfo(loop, "S").linedefined, "line of definition")
-  -- `outer` was called under another name (body) by t.profile: a function has one name, that of the first caller seen
+  -- `outer` was called under another name (body) by t.profile: engines that ask Lua take the name of the first caller seen
   t.truthy(t.samples_with(profile, "body;loop") + t.samples_with(profile, "outer;loop") > 1000, "samples in loop by outer")
+end)
+
+-- The walker asks nobody: a function has the name its definition gives it, whoever calls it.
+t.test("walked_functions_have_the_name_of_their_definition", function()
+  local M = {}
+  local function by_local() loop(100000) end
+  function M.by_field() loop(100000) end
+  function M:by_method() loop(100000) end
+  local in_table = { by_key = function() loop(100000) end }
+  local assigned
+  assigned = function() loop(100000) end
+  local chunk = (loadstring or load)("local loop = ...\nlocal function in_string() loop(100000) end\nreturn in_string", "=(load)")(loop)
+  local text = (loadstring or load)("local loop = ...\nlocal function in_text() loop(100000) end\nreturn in_text")(loop)
+  local called_as = { by_local, M.by_field, M.by_method, in_table.by_key, assigned, chunk, text, function() loop(100000) end }
+  pulse.start { cpu_hz = 1000 }
+  repeat for _, other_name in ipairs(called_as) do other_name() end until pulse.status().samples >= 400
+  local profile = pulse.stop()
+  for _, name in ipairs { "by_local", "M.by_field", "M:by_method", "by_key", "assigned", "in_text" } do
+    t.truthy(t.row(profile, name).cum > 5, "samples in " .. name)
+  end
+  t.truthy(t.row(profile, place(called_as[8])).cum > 5, "samples in the function without a name")
+  t.truthy(t.row(profile, "(load):2").cum > 5, "samples in the function whose text is gone")
+  t.equal(t.functions(profile)["other_name"], nil, "the name of the call")
 end)
 
 t.test("frames_carry_the_line_of_execution", function()
@@ -42,9 +65,33 @@ t.test("a_tail_call_replaces_its_caller", function()
   local function work(n) local x = 0 for i = 1, n do x = x + i % 7 end return x end
   local function trampoline(n) return work(n) end
   local profile = t.profile(t.exact(), function() for _ = 1, 20 do trampoline(5000) end end)
-  local row = t.row(profile, place(work)) -- who calls it by which name is lost with the caller
+  local row = t.row(profile, "work") -- who calls it by which name is lost with the caller; its definition tells
   t.truthy(row.flat > 1000, "samples in the function that was tail-called: " .. row.flat)
-  t.equal(t.samples_with(profile, "trampoline;" .. place(work)), 0, "samples with the caller that is gone")
+  t.equal(t.samples_with(profile, "trampoline;work"), 0, "samples with the caller that is gone")
+end)
+
+-- Between calls of the hook engine's safe points a walk sees the line that runs: straight-line code is not charged to its end.
+t.test("lines_on_the_cpu_clock", function()
+  if t.is_luajit then jit.off() end -- a trace has no lines
+  local cheap, dear = ("x = x + 1 "):rep(20), ("x = x + 1 "):rep(200)
+  local code = "local n = ...\nlocal x = 0\nfor i = 1, n do\n" .. cheap .. "\n" .. dear .. "\n" .. cheap .. "\nend\nreturn x"
+  local body = (loadstring or load)(code, "=lines")
+  pulse.start { cpu_hz = 1000 }
+  repeat body(20000) until pulse.status().samples >= 1000
+  local profile = pulse.stop()
+  local lines, all = {}, 0
+  for _, sample in ipairs(profile:samples()) do
+    local leaf = sample.stack[1]
+    if leaf.file == "lines" then
+      lines[leaf.line] = (lines[leaf.line] or 0) + sample.samples
+      all = all + sample.samples
+    end
+  end
+  t.truthy(all > 900, "samples in the chunk: " .. all)
+  -- 200 of 240 instructions and a loop's end: 0.82 with a sigma of 0.012, of which this is four
+  t.between((lines[5] or 0) / all, 0.77, 0.87, "share of the dear line")
+  t.between((lines[4] or 0) / all, 0.04, 0.13, "share of the first cheap line")
+  t.between((lines[6] or 0) / all, 0.04, 0.13, "share of the second")
 end)
 
 t.test("a_million_tail_calls", function()
@@ -108,21 +155,38 @@ end)
 -- -- C functions ---------------------------------------------------------------------------------------------------------
 
 -- the cpu clock sees inside C functions
-local function on_the_cpu_clock(body)
-  pulse.start { cpu_hz = 500 }
+local function on_the_cpu_clock(body, options)
+  pulse.start(options or { cpu_hz = 500 })
   repeat body() until pulse.status().samples >= 40
   return pulse.stop()
 end
 
+local long, parts = ("x"):rep(200000), {}
+for i = 1, 20000 do parts[i] = "part" end
+local C_FUNCTIONS = {
+  { "string.rep", function() local s = ("abc"):rep(300000) return s end },
+  { "string.find", function() local at = long:find("y", 1) or long:find("[yz]") return at end },
+  { "table.concat", function() local s = table.concat(parts, ", ") return s end },
+}
+
 t.test("c_functions_have_their_library_name", function()
-  local long, parts = ("x"):rep(200000), {}
-  for i = 1, 20000 do parts[i] = "part" end
-  for name, body in pairs {
-    ["string.rep"] = function() local s = ("abc"):rep(300000) return s end,
-    ["string.find"] = function() local at = long:find("y", 1) or long:find("[yz]") return at end,
-    ["table.concat"] = function() local s = table.concat(parts, ", ") return s end,
-  } do
+  if t.is_luajit then jit.off() end -- compiled code calls no library: what it does is its own
+  for _, case in ipairs(C_FUNCTIONS) do
+    local name, body = case[1], case[2]
     local profile = on_the_cpu_clock(body)
+    local row = t.functions(profile)[name]
+    t.truthy(row and row.flat > 0, name .. " has samples of its own in\n" .. profile:folded())
+    t.equal(row.file, "[C]", "file of " .. name)
+    -- that is what the body does, all but the collection of its garbage, which is set going inside these functions too
+    local all = profile:stats().cpu_inclusive_samples_total
+    t.truthy(t.samples_with(profile, place(body) .. ";" .. name) > all * 0.6, name .. " is called by the body in\n" .. profile:folded())
+  end
+end)
+
+t.test("c_functions_by_the_interface", function()
+  for _, case in ipairs(C_FUNCTIONS) do
+    local name, body = case[1], case[2]
+    local profile = on_the_cpu_clock(body, { cpu_hz = 250, cpu_engine = "interface" })
     local row = t.functions(profile)[name]
     if t.is_luajit then
       -- LuaJIT calls back at the next instruction, when a C function has returned: the time is its caller's
@@ -132,6 +196,13 @@ t.test("c_functions_have_their_library_name", function()
       t.equal(row.file, "[C]", "file of " .. name)
     end
   end
+end)
+
+-- A module written in C: its functions have the names they have in package.loaded, without one that of their symbol or place.
+t.test("c_functions_of_modules", function()
+  local profile = on_the_cpu_clock(function() for _ = 1, 200 do host.fds() end end)
+  t.truthy(t.row(profile, "host.fds").flat > 20, "samples in host.fds")
+  t.equal(t.row(profile, "host.fds").file, "[C]", "file")
 end)
 
 t.test("callbacks_of_c_functions", function()
@@ -186,9 +257,9 @@ t.test("metamethods", function()
   t.truthy(t.samples_with(profile, "loop") > 3000, "samples below metamethods")
 end)
 
--- Every Lua keeps debug hooks out of finalizers, LuaJIT also its profiler: their time is seen after they have returned, and goes to
--- the function that set off the collection. None of it is lost.
-t.test("finalizers", function()
+-- The profile of a function that burns 10 ms itself and sets off a collection that calls a finalizer of 10 ms, 40 times; and the
+-- CPU time spent.
+local function profile_finalizers(options)
   local runs = 0
   local function finalize() runs = runs + 1 t.burn(0.01) end
   local function garbage()
@@ -200,21 +271,38 @@ t.test("finalizers", function()
     end
   end
   local function collector() garbage() collectgarbage() t.burn(0.01) end
-  pulse.start { cpu_hz = 500 }
+  pulse.start(options)
   local before = host.cpu()
   repeat collector() until runs >= 40 and pulse.status().samples >= 30
   local spent = host.cpu() - before
-  local profile = pulse.stop()
-  t.truthy(runs >= 40, "finalizers ran")
-  local row = t.row(profile, "collector")
-  t.truthy(row.cum > 20, "samples where the collection was set off: " .. row.cum)
+  return pulse.stop(), spent
+end
+
+-- Seconds of CPU time with that function on the stack.
+local function time_in(profile, name)
   local time = 0
   for _, sample in ipairs(profile:samples()) do
     for _, frame in ipairs(sample.stack) do
-      if frame.name == "collector" then time = time + sample.cpu break end
+      if frame.name == name then time = time + sample.cpu break end
     end
   end
-  t.between(time * 1e-9 / spent, 0.8, 1.05, "time of the collector, finalizers included, by CPU time")
+  return time * 1e-9
+end
+
+t.test("finalizers", function()
+  local profile, spent = profile_finalizers { cpu_hz = 500 }
+  t.between(time_in(profile, "collector") / spent, 0.8, 1.05, "time of the collector, finalizers included, by CPU time")
+  -- half of it: there are 400 samples, of which 4 sigma are 0.1
+  t.between(time_in(profile, "finalize") / spent, 0.4, 0.6, "time of the finalizers by CPU time")
+  t.truthy(t.samples_with(profile, "collector;collectgarbage;finalize;t.burn") > 100, "finalizers below who set them off in\n" .. profile:folded())
+end)
+
+-- Every Lua keeps debug hooks out of finalizers, LuaJIT also its profiler: asked by the interface, their time is seen after they have
+-- returned, and goes to the function that set off the collection. None of it is lost.
+t.test("finalizers_by_the_interface", function()
+  local profile, spent = profile_finalizers { cpu_hz = 250, cpu_engine = "interface" }
+  t.truthy(t.row(profile, "collector").cum > 20, "samples where the collection was set off")
+  t.between(time_in(profile, "collector") / spent, 0.8, 1.05, "time of the collector, finalizers included, by CPU time")
 end)
 
 -- -- coroutines ------------------------------------------------------------------------------------------------------------
@@ -230,30 +318,121 @@ t.test("coroutines_continue_below_their_resumer", function()
     local step = coroutine.wrap(outermost)
     for _ = 1, 10 do step() end
   end)
-  local total = t.row(profile, place(innermost)).cum
+  local total = t.row(profile, "innermost").cum
   t.truthy(total > 200, "samples in the innermost coroutine")
   for _, sample in ipairs(profile:samples()) do
     local path = {}
     for _, frame in ipairs(sample.stack) do path[#path + 1] = frame.name end
     local text = table.concat(path, " ") .. " "
     if sample.stack[1].name == "loop" then
-      t.contains(text, place(innermost), "stack of the innermost coroutine")
-      t.equal(text:find(place(middle), 1, true) ~= nil, not t.is_luajit, "its resumer is below")
-      t.equal(text:find(place(outermost), 1, true) ~= nil, not t.is_luajit, "… and that one's")
+      t.contains(text, "innermost", "stack of the innermost coroutine")
+      t.equal(text:find("middle", 1, true) ~= nil, not t.is_luajit, "its resumer is below")
+      t.equal(text:find("outermost", 1, true) ~= nil, not t.is_luajit, "… and that one's")
       t.equal(text:find("main chunk", 1, true) ~= nil, not t.is_luajit, "… down to the main chunk")
     end
   end
 end)
 
-t.test("coroutines_on_the_cpu_clock", function()
+-- The samples of a coroutine that burns CPU time.
+local function profile_worker(options)
   local function worker() while true do t.burn(0.002) coroutine.yield() end end
-  pulse.start { cpu_hz = 500 }
+  pulse.start(options)
   local step = coroutine.wrap(worker)
   repeat step() until pulse.status().samples >= 30
   local profile = pulse.stop()
-  local samples = t.samples_with(profile, "t.burn") + t.samples_with(profile, "t.burn;os.clock")
+  local samples = t.samples_with(profile, "t.burn")
   t.truthy(samples > 20, "samples in the coroutine")
-  t.truthy(t.row(profile, place(worker)).cum >= t.row(profile, "t.burn").cum, "all of them below its function")
+  t.equal(t.samples_with(profile, "worker;t.burn"), samples, "all of them below its function")
+  return profile, samples
+end
+
+t.test("coroutines_on_the_cpu_clock", function()
+  local profile, samples = profile_worker { cpu_hz = 500 }
+  t.equal(t.samples_with(profile, "coroutine.wrap;worker;t.burn"), samples, "… and below what resumed it")
+end)
+
+t.test("coroutines_by_the_interface", function()
+  profile_worker { cpu_hz = 250, cpu_engine = "interface" }
+end)
+
+t.test("resumers_on_the_cpu_clock", function()
+  local function innermost() while true do t.burn(0.002) coroutine.yield() end end
+  local function middle() local step = coroutine.wrap(innermost) while true do step() coroutine.yield() end end
+  local function outermost()
+    local co = coroutine.create(middle)
+    while true do assert(coroutine.resume(co)) coroutine.yield() end
+  end
+  pulse.start { cpu_hz = 500 }
+  local step = coroutine.wrap(outermost)
+  repeat step() until pulse.status().samples >= 60
+  local profile = pulse.stop()
+  local samples = t.samples_with(profile, "t.burn")
+  t.truthy(samples > 45, "samples in the innermost coroutine: " .. samples)
+  local path = "coroutine.wrap;outermost;coroutine.resume;middle;coroutine.wrap;innermost;t.burn"
+  t.equal(t.samples_with(profile, path), samples, "samples below all resumers in\n" .. profile:folded())
+  for _, sample in ipairs(profile:samples()) do
+    local stack = sample.stack
+    if stack[1].name == "t.burn" then t.equal(stack[#stack - 1].name, "main chunk", "the root, but for the interpreter's own frame") end
+  end
+end)
+
+-- -- LuaJIT's states ----------------------------------------------------------------------------------------------------
+
+-- Samples by the label, and all of them.
+local function by_label(profile, key)
+  local counts, all = {}, 0
+  for _, sample in ipairs(profile:samples()) do
+    local value = sample.labels[key] or "none"
+    counts[value] = (counts[value] or 0) + sample.samples
+    all = all + sample.samples
+  end
+  return counts, all
+end
+
+t.test("labels_tell_what_luajit_was_doing", function()
+  local function numeric() local x = 0 for i = 1, 200000 do x = x + i % 7 end return x end
+  local states = { interpreter = true, trace = true, c = true, gc = true, compiler = true, exit = true }
+  local function states_of(body)
+    local profile = on_the_cpu_clock(body)
+    local counts, all = by_label(profile, "vmstate")
+    for _, sample in ipairs(profile:samples()) do
+      local state, trace = sample.labels.vmstate, sample.labels.trace
+      local inside = sample.stack[1].name:sub(1, 1) ~= "["
+      t.equal(state ~= nil, t.is_luajit and inside, "a label vmstate")
+      if state then t.truthy(states[state], "vmstate " .. state) end
+      if trace then
+        t.equal(state, "trace", "vmstate of a sample with a trace")
+        t.truthy(tonumber(trace) >= 1, "trace " .. trace)
+      end
+    end
+    return counts, all
+  end
+  local counts, all = states_of(numeric)
+  if not t.is_luajit then return end -- no labels there
+  t.truthy((counts.trace or 0) > all * 0.8, "samples in compiled code: " .. (counts.trace or 0) .. " of " .. all)
+  jit.off()
+  jit.flush()
+  counts, all = states_of(numeric)
+  t.truthy((counts.interpreter or 0) > all * 0.8, "samples in the interpreter: " .. (counts.interpreter or 0) .. " of " .. all)
+  counts, all = states_of(function() for _ = 1, 100 do host.fds() end end)
+  t.truthy((counts.c or 0) > all * 0.8, "samples in C functions: " .. (counts.c or 0) .. " of " .. all)
+  local keep = {}
+  for i = 1, 100000 do keep[i] = { i } end
+  counts, all = states_of(function() collectgarbage() end)
+  t.truthy((counts.gc or 0) > all * 0.8, "samples in the collector: " .. (counts.gc or 0) .. " of " .. all)
+end)
+
+t.test("labels_of_the_program_and_of_luajit_together", function()
+  pulse.start { cpu_hz = 500 }
+  pulse.labels { request = "checkout" }
+  t.burn_samples(40)
+  local profile = pulse.stop()
+  local requests, all = by_label(profile, "request")
+  t.truthy(requests.checkout > all * 0.9, "samples with the program's label")
+  if not t.is_luajit then return end
+  for _, sample in ipairs(profile:samples()) do
+    if sample.labels.request then t.truthy(sample.labels.vmstate, "vmstate beside it") end
+  end
 end)
 
 -- -- names -------------------------------------------------------------------------------------------------------------------

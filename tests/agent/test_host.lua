@@ -3,8 +3,16 @@ local t = require "t"
 local pulse = require "luapulse"
 local host = require "host"
 
-local CPU = { cpu_clock = "cpu", cpu_hz = 1000 }
+local CPU = { cpu_clock = "cpu", cpu_hz = 1000 } -- walks
+-- hooks, or LuaJIT's own profiler; at the rate that the kernel's tick allows without perf events
+local INTERFACE = { cpu_clock = "cpu", cpu_hz = 250, cpu_engine = "interface" }
 local INSTRUCTIONS = { cpu_clock = "instructions", cpu_sample_mean_instr = 1000, cpu_max_samples_per_sec = 0 }
+local WAYS = { CPU, INTERFACE, INSTRUCTIONS }
+local BY_TIME = { CPU, INTERFACE }
+
+local function name_of(options)
+  return options == CPU and "walk" or options == INTERFACE and "interface" or "instructions"
+end
 
 -- Hooks see compiled code only when there is none.
 if t.is_luajit then jit.off() end
@@ -40,11 +48,17 @@ end
 t.test("a_count_hook_fires_where_it_would_have", function()
   local expected = count_events()
   t.truthy(#expected > 40, "events without profiling: " .. #expected)
-  local profile, got = under(CPU, count_events)
-  t.equal(#got, #expected, "events")
-  for i = 1, #expected do t.between(got[i] - expected[i], -1, 1, "place of event " .. i) end
-  t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
-  t.equal(profile:stats().dropped, 0, "dropped")
+  for _, options in ipairs(BY_TIME) do
+    local profile, got = under(options, count_events)
+    t.equal(#got, #expected, "events")
+    -- The walker sets no hook: not one instruction is out of place. The hook engine puts the program's count aside and back; a tick
+    -- between the load and the store of Lua's own counter displaces it until the next call, by one round here. That was seen once
+    -- in 50 to 100 samples, with and without perf events.
+    local off = options == CPU and 0 or 1 + math.ceil(profile:stats().cpu_inclusive_samples_total / 10)
+    for i = 1, #expected do t.between(got[i] - expected[i], -off, off, name_of(options) .. ": place of event " .. i) end
+    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
+    t.equal(profile:stats().dropped, 0, "dropped")
+  end
 end)
 
 t.test("a_slow_count_hook_is_not_starved", function()
@@ -58,9 +72,11 @@ t.test("a_slow_count_hook_is_not_starved", function()
   run()
   local expected = fired
   t.truthy(expected >= 10, "events without profiling")
-  local profile = under(CPU, run)
-  t.equal(fired, expected, "events at 1 kHz")
-  t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
+  for _, options in ipairs(BY_TIME) do
+    local profile = under(options, run)
+    t.equal(fired, expected, "events at 1 kHz by " .. name_of(options))
+    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
+  end
 end)
 
 t.test("a_count_hook_beside_the_instructions_clock", function()
@@ -103,16 +119,18 @@ local function same_events(mask, options, before_start)
   t.truthy(samples > 3, "samples were taken meanwhile: " .. samples)
   for _, event in ipairs { "call", "tail call", "return", "tail return", "line" } do
     local more = (got[event] or 0) - (expected[event] or 0)
-    -- 5.2 and 5.3 repeat the event of the current line whenever a hook is set, which happens once for a sample
-    local repeats = event == "line" and (_VERSION == "Lua 5.2" or _VERSION == "Lua 5.3")
+    -- 5.2 and 5.3 repeat the event of the current line whenever a hook is set, which happens once for a sample, but not by walking
+    local repeats = event == "line" and (_VERSION == "Lua 5.2" or _VERSION == "Lua 5.3") and options ~= CPU
     t.between(more, 0, repeats and 2 * samples or 0, event .. " events of a hook on " .. mask .. ", more than without")
   end
 end
 
 t.test("call_return_and_line_hooks_see_the_same_events", function()
   for _, mask in ipairs { "c", "r", "l", "crl" } do
-    same_events(mask, CPU, false)
-    same_events(mask, CPU, true)
+    for _, options in ipairs(BY_TIME) do
+      same_events(mask, options, false)
+      same_events(mask, options, true)
+    end
   end
 end)
 
@@ -125,13 +143,13 @@ end)
 
 t.test("gethook_is_the_programs_before_during_and_after", function()
   local function mine() end
-  for _, options in ipairs { CPU, t.is_luajit and CPU or INSTRUCTIONS } do
+  for _, options in ipairs { CPU, INTERFACE, t.is_luajit and CPU or INSTRUCTIONS } do
     t.equal((debug.gethook()), nil, "no hook before")
     debug.sethook(mine, "c", 12345)
     pulse.start(options)
     for _ = 1, 20 do
       t.burn(0.005)
-      if options == CPU then t.equal((debug.gethook()), mine, "hook while profiling") end
+      if options ~= INSTRUCTIONS then t.equal((debug.gethook()), mine, "hook while profiling") end
     end
     pulse.stop()
     local hook, mask, count = debug.gethook()
@@ -147,7 +165,7 @@ t.test("gethook_is_the_programs_before_during_and_after", function()
 end)
 
 t.test("a_hook_that_raises_an_error", function()
-  for _, options in ipairs { false, CPU, INSTRUCTIONS } do
+  for _, options in ipairs { false, CPU, INTERFACE, INSTRUCTIONS } do
     local ended = 0
     under(options, function()
       for _ = 1, 20 do
@@ -171,6 +189,21 @@ t.test("a_hook_that_raises_an_error", function()
   end
 end)
 
+-- What the profiler does in Lua to find its way is no part of the program.
+t.test("a_hook_sees_nothing_of_starting_and_stopping", function()
+  for _, options in ipairs(WAYS) do
+    local seen = {}
+    debug.sethook(function(event)
+      local source = debug.getinfo(2, "S").source
+      if source:find("luapulse", 1, true) then seen[#seen + 1] = event .. " " .. source end
+    end, "crl")
+    pulse.start(options)
+    pulse.stop()
+    debug.sethook()
+    t.equal(table.concat(seen, ", "), "", "events of the profiler's own code, started by " .. name_of(options))
+  end
+end)
+
 t.test("a_hook_set_while_counting_instructions_is_the_programs", function()
   local fired = 0
   pulse.start(INSTRUCTIONS)
@@ -190,50 +223,87 @@ local function process_state()
   return { signals = host.signals(), mask = host.mask(), itimers = host.itimers(), fds = host.fds() }
 end
 
+-- The lines of two texts that differ: { number of the line = old line }.
+local function changed_lines(before, after)
+  local changed, lines, number = {}, after:gmatch("[^\n]+"), 0
+  for line in before:gmatch("[^\n]+") do
+    number = number + 1
+    if lines() ~= line then changed[number] = line end
+  end
+  return changed
+end
+
+-- The descriptors without that of a perf event, of which there may be one; and how many there are.
+local function without_perf(fds)
+  return fds:gsub("%d+:anon_inode:%[perf_event%] ", "")
+end
+
 t.test("signals_timers_and_descriptors_are_as_before", function()
   host.set_itimer("real", 5000)
   host.set_itimer("virtual", 6000)
-  for _, options in ipairs { CPU, INSTRUCTIONS } do
+  for _, options in ipairs(WAYS) do
     local before = process_state()
     pulse.start(options)
     t.burn(0.1)
-    local during = process_state()
+    local during, perf = process_state(), pulse.status().source == "perf"
     pulse.stop()
     local after = process_state()
-    for what, value in pairs(before) do t.equal(after[what], value, what .. " after stop") end
-    for _, what in ipairs { "mask", "itimers", "fds" } do t.equal(during[what], before[what], what .. " while profiling") end
-    local changed = 0
-    local lines = during.signals:gmatch("[^\n]+")
-    for line in before.signals:gmatch("[^\n]+") do
-      local now = lines()
-      if now ~= line then
-        changed = changed + 1
-        t.truthy(tonumber(line:match("^%d+")) > 31, "only a real-time signal is used: " .. line)
-      end
+    for what, value in pairs(before) do t.equal(after[what], value, what .. " after stop by " .. name_of(options)) end
+    for _, what in ipairs { "mask", "itimers" } do t.equal(during[what], before[what], what .. " while profiling") end
+    local fds, events = without_perf(during.fds)
+    t.equal(fds, before.fds, "descriptors while profiling, but for the perf event's")
+    t.equal(events, perf and 1 or 0, "perf events while profiling by " .. name_of(options))
+    local timers, others = 0, {}
+    for _, line in pairs(changed_lines(before.signals, during.signals)) do
+      local number = tonumber(line:match("^%d+"))
+      if number > 31 then timers = timers + 1 else others[#others + 1] = number end
     end
-    t.equal(changed, options == CPU and 1 or 0, "signals handled while profiling")
+    -- a real-time signal of the timers; SIGSTKFLT (16), which no kernel sends, of the perf events
+    t.equal(timers, options == INSTRUCTIONS and 0 or 1, "real-time signals handled while profiling")
+    if perf then t.equal(table.concat(others, " "), "16", "other signals handled while profiling") end
+    if options == INSTRUCTIONS then t.equal(#others, 0, "other signals handled while counting instructions") end
   end
 end)
 
-t.test("the_programs_sigprof_goes_on", function()
-  host.prof_timer(5000)
-  local before_signals, before_timers = host.signals(), host.itimers()
-  t.contains(before_timers, "prof 5000/on", "the program's timer")
-  t.burn(0.1)
-  t.truthy(host.prof_signals() > 2, "signals before: " .. host.prof_signals())
+t.test("the_event_is_not_inherited", function()
   pulse.start(CPU)
-  t.equal(host.itimers(), before_timers, "timers while profiling")
-  local so_far = host.prof_signals()
-  local give_up = os.clock() + 30
-  repeat t.burn_samples(5) until host.prof_signals() > so_far + 20 or os.clock() > give_up
-  t.truthy(host.prof_signals() > so_far + 20, "signals while profiling: " .. host.prof_signals() - so_far)
+  t.burn(0.02)
+  local pipe = io.popen("ls -l /proc/self/fd")
+  local listed = pipe:read("*a")
+  pipe:close()
+  t.equal(listed:find("perf_event", 1, true), nil, "a perf event in a program that was started")
+  local pid = host.fork()
+  if pid == 0 then
+    local _, events = without_perf(host.fds())
+    host.exit_now(events)
+  end
+  t.equal(host.wait(pid), 0, "perf events in a forked child")
+  t.burn_samples(5) -- the parent's goes on
   pulse.stop()
-  t.equal(host.signals(), before_signals, "handlers after stop")
-  t.equal(host.itimers(), before_timers, "timers after stop")
-  so_far = host.prof_signals()
-  t.burn(0.1)
-  t.truthy(host.prof_signals() > so_far + 2, "signals after stop")
-  host.prof_timer(0)
+end)
+
+t.test("the_programs_sigprof_goes_on", function()
+  for _, options in ipairs(BY_TIME) do
+    host.prof_timer(5000)
+    local before_signals, before_timers = host.signals(), host.itimers()
+    t.contains(before_timers, "prof 5000/on", "the program's timer")
+    local so_far = host.prof_signals()
+    t.burn(0.1)
+    t.truthy(host.prof_signals() > so_far + 2, "signals before: " .. host.prof_signals() - so_far)
+    pulse.start(options)
+    t.equal(host.itimers(), before_timers, "timers while profiling")
+    so_far = host.prof_signals()
+    local give_up = os.clock() + 30
+    repeat t.burn_samples(5) until host.prof_signals() > so_far + 20 or os.clock() > give_up
+    t.truthy(host.prof_signals() > so_far + 20, "signals while profiling: " .. host.prof_signals() - so_far)
+    pulse.stop()
+    t.equal(host.signals(), before_signals, "handlers after stop")
+    t.equal(host.itimers(), before_timers, "timers after stop")
+    so_far = host.prof_signals()
+    t.burn(0.1)
+    t.truthy(host.prof_signals() > so_far + 2, "signals after stop")
+    host.prof_timer(0)
+  end
 end)
 
 -- -- coroutines ----------------------------------------------------------------------------------------------------------------------
@@ -241,10 +311,13 @@ end)
 t.test("the_coroutine_library_is_put_back", function()
   local original = {}
   for name, value in pairs(coroutine) do original[name] = value end
-  for _, options in ipairs { CPU, INSTRUCTIONS } do
+  for _, options in ipairs(WAYS) do
     pulse.start(options)
     local kept = {}
-    for name, value in pairs(coroutine) do kept[name] = value end
+    for name, value in pairs(coroutine) do
+      kept[name] = value
+      if options == CPU then t.equal(value, original[name], "coroutine." .. name .. " while it is walked") end
+    end
     local early = kept.wrap(function(a) while true do a = coroutine.yield(a + 1) end end)
     t.equal(early(1), 2, "a coroutine while profiling")
     pulse.stop()
@@ -416,40 +489,42 @@ end
 t.test("coroutines_say_the_same_word_for_word", function()
   local expected = coroutine_words()
   t.truthy(#expected > 60, "things said")
-  for _, options in ipairs { CPU, INSTRUCTIONS } do
+  for _, options in ipairs(WAYS) do
     local _, got = under(options, coroutine_words)
     for i = 1, math.max(#got, #expected) do
-      t.equal(got[i], expected[i], "thing " .. i .. " said with the " .. options.cpu_clock .. " clock on")
+      t.equal(got[i], expected[i], "thing " .. i .. " said under " .. name_of(options))
     end
   end
 end)
 
 t.test("coroutines_made_while_armed_keep_no_hook", function()
   local create_before = coroutine.create
-  local options = { cpu_hz = 10000 }
-  pulse.start(options)
-  local hooked, made, late = 0, 0, {}
-  while pulse.status().samples < 60 do
-    for _ = 1, 200 do
-      local co = coroutine.create(function() coroutine.yield(1) return 2 end)
-      made = made + 1
-      if host.hooked(co) then hooked = hooked + 1 end
+  for _, engine in ipairs { "interface", "walk" } do
+    pulse.start { cpu_hz = 10000, cpu_engine = engine }
+    local hooked, made, late = 0, 0, {}
+    while pulse.status().samples < 60 do
+      for _ = 1, 200 do
+        local co = coroutine.create(function() coroutine.yield(1) return 2 end)
+        made = made + 1
+        if host.hooked(co) then hooked = hooked + 1 end
+      end
+      for _ = 1, 200 do late[#late + 1] = create_before(function() return 3 end) end
+      if #late > 20000 then late = {} end
     end
-    for _ = 1, 200 do late[#late + 1] = create_before(function() return 3 end) end
-    if #late > 20000 then late = {} end
-  end
-  t.equal(hooked, 0, "coroutines with a hook of " .. made)
-  pulse.stop()
-  -- those made by a function kept from before start are not followed: they lose what they inherited when they first run
-  for _, co in ipairs(late) do
-    local ok, value = coroutine.resume(co)
-    t.equal(value, 3, "result")
-    t.equal(host.hooked(co), false, "hook")
+    t.equal(hooked, 0, "coroutines with a hook of " .. made)
+    pulse.stop()
+    -- those made by a function kept from before start are not followed: they lose what they inherited when they first run
+    for _, co in ipairs(late) do
+      if engine == "walk" then t.equal(host.hooked(co), false, "hook before it runs") end
+      local ok, value = coroutine.resume(co)
+      t.equal(value, 3, "result")
+      t.equal(host.hooked(co), false, "hook")
+    end
   end
 end)
 
 t.test("suspended_coroutines_keep_no_hook_when_the_session_ends", function()
-  for _, options in ipairs { CPU, INSTRUCTIONS } do
+  for _, options in ipairs(WAYS) do
     pulse.start(options)
     local all = {}
     for i = 1, 50 do
@@ -472,9 +547,9 @@ t.test("the_jit_is_as_before", function()
   if not t.is_luajit then return end
   for _, on in ipairs { true, false } do
     if on then jit.on() else jit.off() end
-    for _, options in ipairs { CPU, INSTRUCTIONS } do
+    for _, options in ipairs(WAYS) do
       pulse.start(options)
-      t.equal((jit.status()), on and options == CPU, "jit.status() while profiling by " .. options.cpu_clock)
+      t.equal((jit.status()), on and options ~= INSTRUCTIONS, "jit.status() while profiling by " .. name_of(options))
       t.burn(0.02)
       local profile = pulse.stop()
       t.equal((jit.status()), on, "jit.status() after")
@@ -485,13 +560,47 @@ t.test("the_jit_is_as_before", function()
   jit.off()
 end)
 
-t.test("luajits_own_profiler_comes_first", function()
+-- The numbers of the traces there are, as text.
+local function traces()
+  local numbers, info = {}, require "jit.util".traceinfo
+  for number = 1, 1000 do if info(number) then numbers[#numbers + 1] = number end end
+  return table.concat(numbers, " ")
+end
+if t.is_luajit then jit.off(traces) end -- its own loop would be one
+
+t.test("walking_drops_no_compiled_code", function()
+  if not t.is_luajit then return end
+  jit.on()
+  local function hot(n) local x = 0 for i = 1, n do x = x + i % 7 end return x end
+  for _ = 1, 100 do hot(10000) end
+  local before = traces()
+  t.truthy(before ~= "", "code was compiled")
+  pulse.start(CPU)
+  local during = traces()
+  repeat hot(100000) until pulse.status().samples >= 10
+  pulse.stop()
+  jit.off()
+  -- more may have come
+  t.equal(during:sub(1, #before), before, "traces after start")
+  t.equal(traces():sub(1, #before), before, "traces after stop")
+end)
+
+t.test("beside_luajits_own_profiler", function()
   if not t.is_luajit then return end
   local profiler = require "jit.profile"
-  profiler.start("f", function() end)
-  t.fails("LuaJIT's own profiler", pulse.start, CPU)
+  local theirs = 0
+  profiler.start("fi1", function() theirs = theirs + 1 end)
+  t.fails("LuaJIT's own profiler", pulse.start, INTERFACE) -- there is one only
+  pulse.start(CPU) -- walking needs none
+  local before, give_up = theirs, os.clock() + 30
+  repeat t.burn_samples(10) until theirs > before + 10 or os.clock() > give_up
+  t.truthy(theirs > before + 10, "samples of LuaJIT's profiler meanwhile: " .. theirs - before)
+  pulse.stop()
+  before, give_up = theirs, os.clock() + 30
+  repeat t.burn(0.02) until theirs > before or os.clock() > give_up
+  t.truthy(theirs > before, "samples of LuaJIT's profiler after stop")
   profiler.stop()
-  pulse.start(CPU)
+  pulse.start(INTERFACE)
   pulse.stop()
 end)
 

@@ -42,9 +42,16 @@ t.test("impossible_values_are_errors", function()
     { { heap = "sampling" }, "heap profiling is not part of this version" },
     { { heap = 3 }, "option heap must be", "3" },
     { { cpu = false }, "nothing to profile" },
-    { { cpu_clock = "wall" }, "the wall clock is not part of this version" },
-    { { cpu_clock = "sundial" }, 'option cpu_clock must be "cpu" or "instructions"', '"sundial"' },
+    { { cpu_clock = "sundial" }, 'option cpu_clock must be "cpu", "wall" or "instructions"', '"sundial"' },
     { { cpu_clock = 1 }, "option cpu_clock must be", "1" },
+    { { cpu_engine = "steam" }, 'option cpu_engine must be "auto", "walk" or "interface"', '"steam"' },
+    { { cpu_engine = 1 }, "option cpu_engine must be", "1" },
+    { { cpu_engine = true }, "option cpu_engine must be", "boolean" },
+    { { layout = 5 }, "option layout must be the name of a layout file", "5" },
+    { { layout = {} }, "option layout must be the name of a layout file", "table" },
+    { { layout = "no/such.layout" }, "stacks cannot be walked here: layout file no/such.layout: cannot be read" },
+    { { layout = "tests/agent/t.lua" }, "stacks cannot be walked here: layout file tests/agent/t.lua: " },
+    { { layout = "src/walk/" .. (t.is_luajit and "puc" or "luajit") .. ".layout" }, "no layout in it is for this Lua" },
     { { cpu_hz = 0 }, "option cpu_hz must be a whole number from 1 to 10000", "got 0" },
     { { cpu_hz = -1 }, "option cpu_hz must be" },
     { { cpu_hz = 10001 }, "option cpu_hz must be", "10001" },
@@ -122,11 +129,86 @@ t.test("status", function()
     t.equal(status[field], 0, field)
   end
   t.between(status.memory_bytes, 1, 33554432, "memory_bytes")
+  t.equal(status.source, "", "source: nothing ticks")
+  t.equal(status.rate, 0, "rate")
+  t.equal(status.note, "", "note")
+  t.equal(next(status.rejects), nil, "rejects")
   pulse.stop()
   t.equal(pulse.status().running, false, "running")
+end)
+
+-- Whatever this machine has, the rate is that of what ticks.
+local function check_source(status, asked)
+  t.truthy(status.source == "perf" or status.source == "timer", "source " .. status.source)
+  if status.source == "perf" then t.equal(status.rate, asked, "rate of perf events") end
+  t.between(status.rate, 1, asked, "rate")
+end
+
+-- No fallback: this is the test that fails when the walker does not know a runtime any more.
+t.test("every_runtime_is_walked_by_default", function()
+  for _, options in ipairs { {}, { cpu_clock = "cpu" }, { cpu_engine = "auto" }, { cpu_engine = "walk", cpu_hz = 1000 } } do
+    pulse.start(options)
+    local status = pulse.status()
+    t.equal(status.engine, "walk", "engine (" .. tostring(status.note) .. ")")
+    t.equal(status.note, "", "note")
+    check_source(status, options.cpu_hz or 100)
+    t.burn_samples(10)
+    status = pulse.status()
+    local profile = pulse.stop()
+    t.contains(profile:stats().comments[1], "engine walk", "comment")
+    t.truthy(t.row(profile, "t.burn").cum >= 8, "samples in t.burn in\n" .. profile:folded())
+    -- rejects are what was seen and could not be told
+    local rejects = 0
+    for reason, count in pairs(status.rejects) do
+      t.truthy(type(reason) == "string" and #reason > 0 and count > 0, "a reject has a reason")
+      rejects = rejects + count
+    end
+    t.equal(rejects, status.unattributed, "rejects by reason, in all")
+  end
   pulse.start()
-  t.equal(pulse.status().engine, t.is_luajit and "luajit" or "hook", "engine")
+  t.equal(pulse.status().engine, "walk", "engine with no options")
   pulse.stop()
+end)
+
+t.test("the_interface_when_asked_for", function()
+  pulse.start { cpu_engine = "interface", cpu_hz = 200 }
+  local status = pulse.status()
+  t.equal(status.engine, t.is_luajit and "luajit" or "hook", "engine")
+  t.equal(status.note, "", "note: nobody asked for a walk")
+  check_source(status, 200)
+  t.burn_samples(5)
+  local profile = pulse.stop()
+  t.contains(profile:stats().comments[1], t.is_luajit and "engine luajit" or "engine hook", "comment")
+  t.truthy(t.row(profile, "t.burn").cum > 0, "samples in t.burn")
+end)
+
+-- A layout given by file is the one that is used; the known ones are in files of that form.
+t.test("a_layout_file", function()
+  local known = t.is_luajit and "luajit" or "puc"
+  local file, blocks, wanted = io.open("src/walk/" .. known .. ".layout"), {}, t.is_luajit and "luajit 5.1" or "puc " .. _VERSION:sub(5)
+  for block in (file:read("*a"):gsub("#[^\n]*", "") .. "\nlayout "):gmatch("(.-)%f[%a]layout ") do blocks[#blocks + 1] = "layout " .. block end
+  file:close()
+  local worked, refused = 0, 0
+  for _, block in ipairs(blocks) do
+    if block:find("layout " .. wanted, 1, true) then
+      local path = os.tmpname()
+      file = io.open(path, "w")
+      file:write(block)
+      file:close()
+      local ok, message = pcall(pulse.start, { layout = path })
+      if ok then
+        worked = worked + 1
+        t.equal(pulse.status().engine, "walk", "engine")
+        t.burn_samples(5)
+        t.truthy(t.row(pulse.stop(), "t.burn").cum > 0, "samples in t.burn")
+      else -- of another build of the same version
+        refused = refused + 1
+        t.contains(message, "layout file " .. path, "message")
+      end
+      os.remove(path)
+    end
+  end
+  t.truthy(worked > 0, "layouts that work, of " .. worked + refused)
 end)
 
 -- -- pause, snapshot --------------------------------------------------------------------------------------------------------------
@@ -156,18 +238,20 @@ t.test("time_while_paused_is_not_counted", function()
 end)
 
 t.test("time_while_paused_is_not_counted_on_the_cpu_clock", function()
-  pulse.start { cpu_hz = 500 }
-  t.burn(0.2)
-  pulse.pause()
-  while_paused()
-  t.burn(0.6)
-  pulse.resume()
-  t.burn(0.2)
-  local profile = pulse.stop()
-  t.equal(t.functions(profile)["while_paused"], nil, "the function that ran while paused")
-  -- 0.4 s were to be counted, of 1 s; what came after the last tick before each end is not, and on a loaded machine the kernel
-  -- may leave out many ticks
-  t.between(profile:stats().cpu_inclusive_ns_total, 0.05e9, 0.45e9, "time")
+  for _, engine in ipairs { "walk", "interface" } do
+    pulse.start { cpu_hz = 500, cpu_engine = engine }
+    t.burn(0.2)
+    pulse.pause()
+    while_paused()
+    t.burn(0.6)
+    pulse.resume()
+    t.burn(0.2)
+    local profile = pulse.stop()
+    t.equal(t.functions(profile)["while_paused"], nil, "the function that ran while paused")
+    -- 0.4 s were to be counted, of 1 s; what came after the last tick before each end is not, and on a loaded machine the kernel
+    -- may leave out many ticks
+    t.between(profile:stats().cpu_inclusive_ns_total, 0.05e9, 0.45e9, "time by " .. engine)
+  end
 end)
 
 t.test("stop_while_paused", function()
@@ -249,29 +333,80 @@ t.test("labels_belong_to_coroutines", function()
   t.between(labelled(profile, "who", nil) / all, 0.2, 0.3, "none")
 end)
 
-t.test("a_new_coroutine_has_no_labels_of_a_dead_one", function()
-  pulse.start(t.exact())
-  for _ = 1, 200 do -- addresses of collected coroutines are used again
-    coroutine.wrap(function() pulse.labels { dead = "yes" } end)()
-    collectgarbage()
-    coroutine.wrap(function() work(2000) end)()
+-- A walk finds the labels by the address of the coroutine, so it is put to the same tests: until 100 samples are in work.
+local WALK = { cpu_hz = 1000, cpu_engine = "walk" }
+
+t.test("labels_belong_to_coroutines_when_walked", function()
+  pulse.start(WALK)
+  pulse.labels { who = "main" }
+  local function task(name)
+    return coroutine.wrap(function()
+      if name then pulse.labels { who = name } end
+      while true do work(100000) coroutine.yield() end
+    end)
   end
+  local one, two, none = task("one"), task("two"), task()
+  repeat one() two() none() work(100000) until pulse.status().samples >= 400
   local profile = pulse.stop()
-  local dead = 0
-  for _, sample in ipairs(profile:samples()) do
-    local in_work = false
-    for _, frame in ipairs(sample.stack) do in_work = in_work or frame.name == "work" end
-    if in_work and sample.labels.dead then dead = dead + sample.samples end
+  local _, all = labelled(profile, "who", "main")
+  -- a quarter of 400: 4 sigma are 0.09
+  for _, who in ipairs { "main", "one", "two" } do t.between(labelled(profile, "who", who) / all, 0.16, 0.34, who) end
+  t.between(labelled(profile, "who", nil) / all, 0.16, 0.34, "none")
+end)
+
+t.test("labels_of_thousands_of_coroutines_when_walked", function()
+  pulse.start(WALK)
+  local tasks = {}
+  for i = 1, 1500 do
+    tasks[i] = coroutine.wrap(function() pulse.labels { task = i } while true do work(2000) coroutine.yield(i) end end)
   end
-  t.equal(dead, 0, "samples with the label of a dead coroutine")
+  repeat for i = 1, #tasks do tasks[i]() end until pulse.status().samples >= 300
+  local profile = pulse.stop()
+  local with, distinct = 0, {}
+  for _, sample in ipairs(profile:samples()) do
+    local task = sample.labels.task
+    if task then
+      with = with + sample.samples
+      t.between(tonumber(task), 1, 1500, "label")
+      distinct[task] = true
+    end
+  end
+  local count = 0
+  for _ in pairs(distinct) do count = count + 1 end
+  t.truthy(with > 200 and count > 100, "samples with labels: " .. with .. " of " .. count .. " coroutines")
+end)
+
+t.test("a_new_coroutine_has_no_labels_of_a_dead_one", function()
+  for _, options in ipairs { t.exact(), WALK } do
+    pulse.start(options)
+    local rounds = 0
+    repeat -- addresses of collected coroutines are used again
+      rounds = rounds + 1
+      coroutine.wrap(function() pulse.labels { dead = "yes" } end)()
+      collectgarbage()
+      coroutine.wrap(function() work(options == WALK and 50000 or 2000) end)()
+    until rounds >= 200 and pulse.status().samples >= 100
+    local profile = pulse.stop()
+    local dead, seen = 0, 0
+    for _, sample in ipairs(profile:samples()) do
+      local in_work = false
+      for _, frame in ipairs(sample.stack) do in_work = in_work or frame.name == "work" end
+      if in_work then seen = seen + sample.samples end
+      if in_work and sample.labels.dead then dead = dead + sample.samples end
+    end
+    t.truthy(seen > 30, "samples in work: " .. seen)
+    t.equal(dead, 0, "samples with the label of a dead coroutine")
+  end
 end)
 
 t.test("labels_end_with_the_session", function()
-  pulse.start(t.exact())
-  pulse.labels { old = "yes" }
-  pulse.stop()
-  local profile = t.profile(t.exact(), work)
-  t.equal(labelled(profile, "old", "yes"), 0, "samples with the label of the last session")
+  for _, options in ipairs { t.exact(), WALK } do
+    pulse.start(options)
+    pulse.labels { old = "yes" }
+    pulse.stop()
+    local profile = t.profile(options, function() repeat work() until pulse.status().samples >= 10 end)
+    t.equal(labelled(profile, "old", "yes"), 0, "samples with the label of the last session")
+  end
 end)
 
 t.test("bad_labels", function()

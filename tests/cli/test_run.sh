@@ -173,6 +173,41 @@ test_instructions_clock() {
   status "$luapulse" report p.pb.gz
   has out vm_instructions
 }
+# engine_of FILE: as the profile's comment names it
+engine_of() { "$luapulse" report "$1" | sed -n 's/^Comment.*, engine \([a-z]*\).*/\1/p'; }
+test_engines() {
+  for runtime in $RUNTIMES; do
+    local asked=hook
+    [ $runtime = luajit ] && asked=luajit
+    for pair in auto:walk walk:walk interface:$asked; do
+      status "$luapulse" run --engine ${pair%:*} -o p.pb.gz -- $runtime "$burn" 0.3
+      same "$status" 0 "status of $runtime with --engine ${pair%:*}"
+      profile_is_there p.pb.gz
+      same "$(engine_of p.pb.gz)" "${pair#*:}" "engine of $runtime with --engine ${pair%:*}"
+    done
+    status "$luapulse" run -o p.pb.gz -- $runtime "$burn" 0.3
+    same "$(engine_of p.pb.gz)" walk "engine of $runtime"
+  done
+}
+# the program may go to another folder before its Lua starts: the file is found all the same
+test_layout_file() {
+  mkdir elsewhere
+  echo 'cd elsewhere && exec lua5.4 "$@"' >start.sh
+  # one of those for 5.4 is for this build of it: the others are refused
+  awk '/^layout / { n++ } n { print >"layout." n }' "$root/src/walk/puc.layout"
+  local worked=0
+  for file in $(grep -l '^layout puc 5\.4 ' layout.*); do
+    status "$luapulse" run --lua 5.4 --layout $file -o $file.pb.gz -- bash start.sh "$burn" 0.3
+    if [ "$status" -eq 0 ]; then
+      profile_is_there $file.pb.gz
+      same "$(engine_of $file.pb.gz)" walk "engine with $file"
+      worked=$((worked + 1))
+    else
+      has err "layout file $PWD/$file: "
+    fi
+  done
+  [ $worked -gt 0 ] || fail "no layout for 5.4 works"
+}
 test_labels_reach_the_file() {
   cat >labels.lua <<'LUA'
 local pulse = require "luapulse"
@@ -203,7 +238,11 @@ test_refusals() {
   refused 2 "there is no format 'xyz'" -f xyz -o p -- lua5.4 "$burn"
   refused 2 "from 1 to 10000, not '0'" -F 0 -o p.html -- lua5.4 "$burn"
   refused 2 "from 1 to 10000, not '12x'" -F 12x -o p.html -- lua5.4 "$burn"
-  refused 2 "--clock takes cpu or instructions, not 'wall'" --clock wall -o p.html -- lua5.4 "$burn"
+  refused 2 "--clock takes cpu, wall or instructions, not 'sundial'" --clock sundial -o p.html -- lua5.4 "$burn"
+  refused 2 "--engine takes auto, walk or interface, not 'steam'" --engine steam -o p.html -- lua5.4 "$burn"
+  refused 1 "cannot read the layout file no/such.layout" --layout no/such.layout -o p.html -- lua5.4 "$burn"
+  refused 125 "stacks cannot be walked here: layout file" --layout "$root/tests/agent/t.lua" -o p.html -- lua5.4 -e 'print(1)'
+  refused 125 "no layout in it is for this Lua" --layout "$root/src/walk/luajit.layout" -o p.html -- lua5.4 -e 'print(1)'
   refused 2 "needs %t" --interval 5 -o p.html -- lua5.4 "$burn"
   refused 2 "% sign" -o p.%q.html -- lua5.4 "$burn"
   refused 127 "cannot find no-such-lua" -o p.html -- no-such-lua x

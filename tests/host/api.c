@@ -14,6 +14,8 @@ static void version_and_defaults(void) {
   CHECK(options.cpu_mode == LUAPULSE_COLLECTION_SAMPLING);
   CHECK(options.heap_mode == LUAPULSE_COLLECTION_SAMPLING);
   CHECK(options.cpu_clock == LUAPULSE_CLOCK_CPU);
+  CHECK(options.cpu_engine == LUAPULSE_ENGINE_AUTO);
+  CHECK(options.layout_file == NULL);
   CHECK(options.cpu_hz == 100);
   CHECK(options.cpu_sample_mean_instr == 20000);
   CHECK(options.cpu_max_samples_per_sec == 200);
@@ -23,19 +25,37 @@ static void version_and_defaults(void) {
   CHECK(options.seed == 0);
 }
 
-static void start_run_stop(luapulse_clock_t clock, const char *engine) {
+/* What ticks, at which rate, and why the walker does not serve if it does not. */
+static void check_clock(const luapulse_status_t *status, const host_way_t *way) {
+  bool ticks = way->clock == LUAPULSE_CLOCK_CPU, perf = strcmp(status->source, "perf") == 0;
+  CHECK(strcmp(status->note, "") == 0);
+  CHECK(perf || strcmp(status->source, ticks ? "timer" : "") == 0);
+  if (!ticks) CHECK(status->rate == 0);
+  if (perf) CHECK(status->rate == 1000);
+  if (ticks && !perf) CHECK(status->rate > 0 && status->rate <= 1000);
+}
+
+static void start_run_stop(const host_way_t *way) {
   lua_State *L = host_open();
   luapulse_status_t status;
   luapulse_get_status(L, &status);
-  CHECK(!status.running && !status.paused && strcmp(status.engine, "") == 0 && status.samples == 0);
+  CHECK(!status.running && !status.paused && status.samples == 0 && status.rate == 0);
+  CHECK(strcmp(status.engine, "") == 0 && strcmp(status.source, "") == 0 && strcmp(status.note, "") == 0);
 
-  host_start(L, clock);
+  host_start_by(L, way);
   int top = lua_gettop(L);
   luapulse_get_status(L, &status);
-  CHECK(status.running && !status.paused && strcmp(status.engine, engine) == 0);
+  CHECK(status.running && !status.paused && strcmp(status.engine, way->engine) == 0);
+  check_clock(&status, way);
   host_sample(L, 20);
   luapulse_get_status(L, &status);
   CHECK(status.memory_bytes > 0);
+  uint64_t rejects = 0;
+  for (unsigned i = 0; i < LUAPULSE_REASONS; i++) {
+    rejects += status.rejects[i];
+    if (luapulse_reason_name(i) == NULL) CHECK(status.rejects[i] == 0);
+  }
+  CHECK(way == HOST_BY_WALK ? rejects == status.lost_unattributed : rejects == 0);
   luapulse_profile_t *profile = host_stop(L);
   CHECK(lua_gettop(L) == top);
 
@@ -49,11 +69,39 @@ static void start_run_stop(luapulse_clock_t clock, const char *engine) {
 }
 
 static void cpu_clock(void) {
-  start_run_stop(LUAPULSE_CLOCK_CPU, "hook");
+  start_run_stop(HOST_BY_WALK);
+  start_run_stop(HOST_BY_HOOK);
 }
 
 static void instructions_clock(void) {
-  start_run_stop(LUAPULSE_CLOCK_INSTRUCTIONS, "count");
+  start_run_stop(HOST_BY_COUNT);
+}
+
+/* Reasons have words up to the last, and no more than the status has room for. */
+static void reasons_have_names(void) {
+  unsigned count = 0;
+  while (luapulse_reason_name(count) != NULL) {
+    CHECK(luapulse_reason_name(count)[0] != '\0');
+    for (unsigned i = 0; i < count; i++)
+      CHECK(strcmp(luapulse_reason_name(i), luapulse_reason_name(count)) != 0);
+    count++;
+  }
+  CHECK(count > 5 && count <= LUAPULSE_REASONS);
+  CHECK(luapulse_reason_name(count + 1) == NULL && luapulse_reason_name(4294967295u) == NULL);
+}
+
+/* The walk is had when it is asked for by name, and what asks Lua likewise. */
+static void engine_by_name(void) {
+  lua_State *L = host_open();
+  static const host_way_t walk = {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_WALK, "walk"};
+  static const host_way_t both = {LUAPULSE_CLOCK_INSTRUCTIONS, LUAPULSE_ENGINE_WALK, "count"};
+  const host_way_t *ways[] = {&walk, HOST_BY_HOOK, &both, &walk};
+  for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    host_start_by(L, ways[i]);
+    host_sample(L, 3);
+    luapulse_profile_free(host_stop(L));
+  }
+  lua_close(L);
 }
 
 static void options_may_be_null(void) {
@@ -91,7 +139,8 @@ static void impossible_options(void) {
   REFUSED(features = 64, "nothing to profile");
   REFUSED(features = LUAPULSE_FEATURE_HEAP, "heap");
   REFUSED(cpu_mode = LUAPULSE_COLLECTION_TRACING, "tracing");
-  REFUSED(cpu_clock = LUAPULSE_CLOCK_WALL, "wall");
+  REFUSED(layout_file = "no/such.layout", "no/such.layout");
+  REFUSED(layout_file = "/dev/null", "/dev/null");
   REFUSED(cpu_clock = (luapulse_clock_t)17, "17");
   REFUSED(cpu_hz = 0, "cpu_hz");
   REFUSED(cpu_hz = 10001, "10001");
@@ -143,10 +192,10 @@ static void not_running(void) {
   lua_close(L);
 }
 
-static void snapshot_while_running(luapulse_clock_t clock) {
+static void snapshot_while_running(const host_way_t *way) {
   lua_State *L = host_open();
   int64_t before = 0;
-  host_start(L, clock);
+  host_start_by(L, way);
   for (int i = 1; i <= 5; i++) {
     host_sample_more(L, 5);
     luapulse_profile_t *profile = luapulse_snapshot(L, NULL);
@@ -161,15 +210,14 @@ static void snapshot_while_running(luapulse_clock_t clock) {
 }
 
 static void snapshots(void) {
-  snapshot_while_running(LUAPULSE_CLOCK_CPU);
-  snapshot_while_running(LUAPULSE_CLOCK_INSTRUCTIONS);
+  for (int i = 0; i < HOST_WAYS; i++) snapshot_while_running(&host_ways[i]);
 }
 
-static void pause_and_resume(luapulse_clock_t clock) {
+static void pause_and_resume(const host_way_t *way) {
   lua_State *L = host_open();
   luapulse_status_t status;
   host_run(L, "function rest(seconds) return burn(seconds) end");
-  host_start(L, clock);
+  host_start_by(L, way);
   host_sample(L, 5);
   CHECK(luapulse_pause(L, NULL) == 0 && luapulse_pause(L, NULL) == 0);
   luapulse_get_status(L, &status);
@@ -188,8 +236,7 @@ static void pause_and_resume(luapulse_clock_t clock) {
 }
 
 static void pausing(void) {
-  pause_and_resume(LUAPULSE_CLOCK_CPU);
-  pause_and_resume(LUAPULSE_CLOCK_INSTRUCTIONS);
+  for (int i = 0; i < HOST_WAYS; i++) pause_and_resume(&host_ways[i]);
 }
 
 static int64_t labelled(const profile_t *p, const char *key, const char *value) {
@@ -204,12 +251,12 @@ static int64_t labelled(const profile_t *p, const char *key, const char *value) 
   return sum;
 }
 
-static void labels(void) {
+static void labels_by(const host_way_t *way) {
   lua_State *L = host_open();
   luapulse_error_t error = {""};
   const char *keys[] = {"request", "tenant", "empty"}, *one[] = {"checkout", "a;b", ""},
              *two[] = {"search", "c\n"};
-  host_start(L, LUAPULSE_CLOCK_INSTRUCTIONS);
+  host_start_by(L, way);
   host_sample_more(L, 20);
   CHECK(luapulse_labels(L, keys, one, 3, &error) == 0);
   host_sample_more(L, 20);
@@ -232,6 +279,10 @@ static void labels(void) {
   CHECK(labelled(profile, "empty", "") == 0);
   luapulse_profile_free(profile);
   lua_close(L);
+}
+
+static void labels(void) {
+  for (int i = 0; i < HOST_WAYS; i++) labels_by(&host_ways[i]);
 }
 
 static luapulse_profile_t *some_profile(void) {
@@ -305,11 +356,10 @@ static void module_of_the_library(void) {
 }
 
 /* A host that opened no library at all: there is nothing to replace and nowhere to look for names. */
-static void host_without_libraries(luapulse_clock_t clock) {
+static void host_without_libraries(const host_way_t *way) {
   lua_State *L = luaL_newstate();
   CHECK(L != NULL);
-  luapulse_profile_options_t options = host_options(clock);
-  CHECK(luapulse_start(L, &options, NULL) == 0);
+  host_start_by(L, way);
   luapulse_status_t status;
   do {
     host_run(L, "local function f(n) local a = 0 for i = 1, n do a = a + i end return a end f(100000)");
@@ -323,8 +373,7 @@ static void host_without_libraries(luapulse_clock_t clock) {
 }
 
 static void no_libraries(void) {
-  host_without_libraries(LUAPULSE_CLOCK_CPU);
-  host_without_libraries(LUAPULSE_CLOCK_INSTRUCTIONS);
+  for (int i = 0; i < HOST_WAYS; i++) host_without_libraries(&host_ways[i]);
 }
 
 /* Programs that forbid undefined globals, even to be read. */
@@ -333,9 +382,11 @@ static void strict_globals(void) {
   host_run(L,
            "setmetatable(_G, {__index = function(_, k) error('undefined ' .. tostring(k), 2) end,\n"
            "                  __newindex = function(_, k) error('undeclared ' .. tostring(k), 2) end})");
-  host_start(L, LUAPULSE_CLOCK_CPU);
-  host_sample(L, 3);
-  luapulse_profile_free(host_stop(L));
+  for (int i = 0; i < HOST_WAYS; i++) {
+    host_start_by(L, &host_ways[i]);
+    host_sample(L, 3);
+    luapulse_profile_free(host_stop(L));
+  }
   lua_close(L);
 }
 
@@ -343,6 +394,8 @@ static const host_test_t tests[] = {
     {"version_and_defaults", version_and_defaults},
     {"cpu_clock", cpu_clock},
     {"instructions_clock", instructions_clock},
+    {"reasons_have_names", reasons_have_names},
+    {"engine_by_name", engine_by_name},
     {"options_may_be_null", options_may_be_null},
     {"impossible_options", impossible_options},
     {"second_start", second_start},

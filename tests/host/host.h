@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/lua_version.h" /* lv_resume and the like: these hosts compile with 5.1 to 5.4 */
@@ -164,6 +165,40 @@ HOST_UNUSED static void host_start(lua_State *L, luapulse_clock_t clock) {
   if (luapulse_start(L, &options, &error) != 0) FAIL("start: %s", error.text);
 }
 
+/* Every way a session takes its samples. Tests of what a program notices of profiling run for each of them. */
+typedef struct {
+  luapulse_clock_t clock;
+  luapulse_engine_t choice;
+  const char *engine; /* as the status calls it */
+} host_way_t;
+
+HOST_UNUSED static const host_way_t host_ways[] = {
+    {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_AUTO, "walk"},
+    {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_INTERFACE, "hook"},
+    {LUAPULSE_CLOCK_INSTRUCTIONS, LUAPULSE_ENGINE_AUTO, "count"},
+};
+enum { HOST_WAYS = sizeof host_ways / sizeof host_ways[0] };
+#define HOST_BY_WALK (&host_ways[0])
+#define HOST_BY_HOOK (&host_ways[1])
+#define HOST_BY_COUNT (&host_ways[2])
+
+HOST_UNUSED static luapulse_profile_options_t host_way_options(const host_way_t *way) {
+  luapulse_profile_options_t options = host_options(way->clock);
+  options.cpu_engine = way->choice;
+  return options;
+}
+
+/* Fails also when another engine took over than the one that was meant. */
+HOST_UNUSED static void host_start_by(lua_State *L, const host_way_t *way) {
+  luapulse_error_t error = {""};
+  luapulse_status_t status;
+  luapulse_profile_options_t options = host_way_options(way);
+  if (luapulse_start(L, &options, &error) != 0) FAIL("start by %s: %s", way->engine, error.text);
+  luapulse_get_status(L, &status);
+  if (strcmp(status.engine, way->engine) != 0)
+    FAIL("engine \"%s\", expected \"%s\": %s", status.engine, way->engine, status.note);
+}
+
 HOST_UNUSED static luapulse_profile_t *host_stop(lua_State *L) {
   luapulse_error_t error = {""};
   luapulse_profile_t *profile = luapulse_stop(L, &error);
@@ -213,6 +248,39 @@ HOST_UNUSED static int64_t host_sum(const profile_t *p, size_t type, const char 
 
 HOST_UNUSED static int64_t host_total(const profile_t *p, size_t type) {
   return host_sum(p, type, NULL, false);
+}
+
+/* How far the sum of the weights may be ahead of the CPU time spent, in nanoseconds. Above 250 Hz a sample of kernel time
+ * stands for the time between two of the kernel's ticks, also for what samples of user time in between have counted; the
+ * samples of user time that follow pay it back (weigh() in ticker.c). So at the end at most one such gap is not paid yet. */
+HOST_UNUSED static uint64_t host_ahead(void) {
+  struct timespec tick;
+  CHECK(clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0);
+  return (uint64_t)tick.tv_sec * 1000000000u + (uint64_t)tick.tv_nsec;
+}
+
+/* -- what the profiler may hold of the process
+ * ---------------------------------------------------------------------------- */
+
+/* Descriptors of perf events that this process has open. */
+HOST_UNUSED static int host_perf_events(void) {
+  int count = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    char path[64], target[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) > 0 && strstr(target, "perf_event") != NULL) count++;
+  }
+  return count;
+}
+
+/* The signals a profiler may take, those of timers and those of perf events, are at their default. */
+HOST_UNUSED static bool host_signals_free(void) {
+  for (int number = 1; number <= SIGRTMAX; number++) {
+    struct sigaction action;
+    if (number != SIGSTKFLT && number != SIGPWR && number < SIGRTMIN) continue;
+    if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL) return false;
+  }
+  return true;
 }
 
 /* True when the coroutine library's functions are the originals kept in `original` by host_keep_library. */

@@ -19,20 +19,14 @@ static void run_in_thread(void *(*body)(void *), void *argument) {
   CHECK(pthread_join(spawn(body, argument), NULL) == 0);
 }
 
-static const luapulse_clock_t clocks[] = {LUAPULSE_CLOCK_CPU, LUAPULSE_CLOCK_INSTRUCTIONS};
-
 /* Spends CPU time of this thread outside Lua until a tick has armed the hook: it shows as one that is not ours. */
 static void wait_until_armed(lua_State *L) {
   for (uint64_t start = time_thread_cpu(); lua_gethook(L) == NULL;)
     if (time_thread_cpu() - start > 20000000000u) FAIL("no tick in 20 s of CPU time");
 }
 
-static bool any_handler(void) {
-  for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
-    struct sigaction action;
-    if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL) return true;
-  }
-  return false;
+static bool nothing_left(void) {
+  return host_signals_free() && host_perf_events() == 0;
 }
 
 /* -- lua_close
@@ -44,38 +38,40 @@ static const char coroutines_alive[] =
     "coroutine.resume(kept[i]) end\n";
 
 static void close_while_profiling(void) {
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HOST_WAYS; i++) {
     lua_State *L = host_open();
-    host_start(L, clocks[i]);
+    host_start_by(L, &host_ways[i]);
     host_run(L, coroutines_alive);
     host_sample(L, 5);
     host_call(L, "burn_in_coroutine", 0.02);
     lua_close(L);
-    CHECK(!any_handler());
+    CHECK(nothing_left());
   }
 }
 
 static void close_with_armed_hook(void) {
   lua_State *L = host_open();
-  host_start(L, LUAPULSE_CLOCK_CPU);
+  host_start_by(L, HOST_BY_HOOK);
   host_run(L, coroutines_alive);
   wait_until_armed(L);
   lua_close(L);
-  CHECK(!any_handler());
+  CHECK(nothing_left());
 }
 
 /* The end of the program from inside a coroutine closes the VM below running frames. */
 static void close_by_exit_in_coroutine(void) {
-  pid_t pid = fork();
-  CHECK(pid >= 0);
-  if (pid == 0) {
-    lua_State *L = host_open();
-    host_start(L, LUAPULSE_CLOCK_CPU);
-    host_sample(L, 3);
-    host_run(L, "coroutine.wrap(function() burn(0.02) os.exit(0, true) end)()");
-    _exit(1);
+  for (int i = 0; i < HOST_WAYS; i++) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      lua_State *L = host_open();
+      host_start_by(L, &host_ways[i]);
+      host_sample(L, 3);
+      host_run(L, "coroutine.wrap(function() burn(0.02) os.exit(0, true) end)()");
+      _exit(1);
+    }
+    host_wait(pid);
   }
-  host_wait(pid);
 }
 
 static int finished;
@@ -88,7 +84,7 @@ static int count_finished(lua_State *L) {
 
 /* Finalizers that run while the VM closes use coroutines, and the profiler, after it has ended. */
 static void finalizers_after_the_end(void) {
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HOST_WAYS; i++) {
     lua_State *L = host_open();
     /* made first: finalized after the profiler's own object. 5.1 has finalizers for userdata alone. */
     host_run(L,
@@ -104,7 +100,7 @@ static void finalizers_after_the_end(void) {
     lua_pushcfunction(L, luaopen_luapulse);
     lua_call(L, 0, 1);
     lua_setglobal(L, "pulse");
-    host_start(L, clocks[i]);
+    host_start_by(L, &host_ways[i]);
     host_run(L, "resume = coroutine.resume");
     lua_pushcfunction(L, count_finished);
     lua_setglobal(L, "finished");
@@ -121,9 +117,9 @@ static void *close_it(void *L) {
 
 static void *live_and_close(void *unused) {
   (void)unused;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HOST_WAYS; i++) {
     lua_State *L = host_open();
-    host_start(L, clocks[i]);
+    host_start_by(L, &host_ways[i]);
     host_run(L, coroutines_alive);
     host_sample(L, 3);
     lua_close(L);
@@ -133,10 +129,10 @@ static void *live_and_close(void *unused) {
 
 static void close_in_threads(void) {
   run_in_thread(live_and_close, NULL);
-  CHECK(!any_handler());
-  for (int i = 0; i < 2; i++) { /* profiled here, closed there */
+  CHECK(nothing_left());
+  for (int i = 0; i < HOST_WAYS; i++) { /* profiled here, closed there */
     lua_State *L = host_open();
-    host_start(L, clocks[i]);
+    host_start_by(L, &host_ways[i]);
     host_sample(L, 3);
     run_in_thread(close_it, L);
   }
@@ -150,27 +146,33 @@ static void close_in_threads(void) {
 /* -- threads that end without a stop
  * --------------------------------------------------------------------------------- */
 
+typedef struct {
+  lua_State *L;
+  const host_way_t *way;
+} leave_t;
+
 static void *start_and_leave(void *argument) {
-  lua_State *L = argument;
-  host_start(L, LUAPULSE_CLOCK_CPU);
-  host_sample(L, 5);
-  wait_until_armed(L);
+  const leave_t *leave = argument;
+  host_start_by(leave->L, leave->way);
+  host_sample(leave->L, 5);
+  if (leave->way == HOST_BY_HOOK) wait_until_armed(leave->L);
   return NULL;
 }
 
-static void thread_ends_without_stop(void) {
+static void left_by_its_thread(const host_way_t *way) {
   for (int i = 0; i < 3; i++) {
     lua_State *L = host_open();
     host_run(L, host_keep_library);
-    run_in_thread(start_and_leave, L);
-    host_call(L, "burn", 0.02); /* the VM lives on, here; it is just not sampled any more */
+    leave_t leave = {L, way};
+    run_in_thread(start_and_leave, &leave);
+    host_call(L, "burn", 0.02); /* the VM lives on, here */
     host_call(L, "burn_in_coroutine", 0.01);
     if (i == 0) {
       luapulse_profile_t *profile = host_stop(L);
       CHECK(host_total(profile, 0) >= 5);
       luapulse_profile_free(profile);
       host_check_untouched(L);
-      host_start(L, LUAPULSE_CLOCK_CPU); /* and again, on this thread */
+      host_start_by(L, way); /* and again, on this thread */
       host_sample(L, 5);
       luapulse_profile_free(host_stop(L));
       host_check_untouched(L);
@@ -179,8 +181,13 @@ static void thread_ends_without_stop(void) {
       continue;
     }
     lua_close(L);
-    CHECK(!any_handler());
+    CHECK(nothing_left());
   }
+}
+
+static void thread_ends_without_stop(void) {
+  left_by_its_thread(HOST_BY_WALK);
+  left_by_its_thread(HOST_BY_HOOK);
 }
 
 /* A VM is stopped by another thread while its own goes on, blocks signals, and starts a new one. */
@@ -229,22 +236,22 @@ static void stop_elsewhere_with_a_tick_pending(void) {
 static void thousand_vms(void) {
   for (int i = 0; i < 1000; i++) {
     lua_State *L = host_open();
-    host_start(L, clocks[i % 2]);
+    host_start_by(L, &host_ways[i % HOST_WAYS]);
     host_call(L, "work", 1000);
     host_call(L, "burn_in_coroutine", 0.0002);
     if (i % 3 == 0) luapulse_profile_free(host_stop(L));
     lua_close(L);
   }
-  CHECK(!any_handler());
+  CHECK(nothing_left());
 }
 
 /* Each VM has only its own functions, and the two together the time of the thread. */
-static void two_vms_on_one_thread(void) {
+static void take_turns(const host_way_t *way) {
   lua_State *a = host_open(), *b = host_open();
   host_run(a, "function only_a(seconds) burn(seconds) end");
   host_run(b, "function only_b(seconds) burn(seconds) end");
-  host_start(a, LUAPULSE_CLOCK_CPU);
-  host_start(b, LUAPULSE_CLOCK_CPU);
+  host_start_by(a, way);
+  host_start_by(b, way);
   luapulse_status_t in_a, in_b;
   uint64_t time_a = 0, time_b = 0;
   for (int i = 0; i < 2000; i++) { /* turns much shorter than a tick; a gets three quarters */
@@ -274,6 +281,11 @@ static void two_vms_on_one_thread(void) {
   lua_close(b);
 }
 
+static void two_vms_on_one_thread(void) {
+  take_turns(HOST_BY_WALK);
+  take_turns(HOST_BY_HOOK);
+}
+
 /* The slower of two listeners leaves or comes: the other's pace holds. */
 static void a_fast_one_joins_a_slow_one(void) {
   lua_State *a = host_open(), *b = host_open();
@@ -298,7 +310,8 @@ static void *profile_in_thread(void *argument) {
   host_sample(L, 20);
   luapulse_profile_t *profile = host_stop(L);
   uint64_t spent = time_thread_cpu() - start;
-  CHECK(host_total(profile, 1) > 0 && (uint64_t)host_total(profile, 1) <= spent); /* its own time only */
+  CHECK(host_total(profile, 1) > 0 &&
+        (uint64_t)host_total(profile, 1) <= spent + host_ahead()); /* its own time only */
   luapulse_profile_free(profile);
   lua_close(L);
   return NULL;
@@ -307,13 +320,13 @@ static void *profile_in_thread(void *argument) {
 static void two_threads(void) {
   pthread_t one = spawn(profile_in_thread, NULL), two = spawn(profile_in_thread, NULL);
   CHECK(pthread_join(one, NULL) == 0 && pthread_join(two, NULL) == 0);
-  CHECK(!any_handler());
+  CHECK(nothing_left());
 }
 
 /* With tables that leave the process's budget room for all threads. */
-static void start_small(lua_State *L, luapulse_clock_t clock) {
+static void start_small(lua_State *L, const host_way_t *way) {
   luapulse_error_t error = {""};
-  luapulse_profile_options_t options = host_options(clock);
+  luapulse_profile_options_t options = host_way_options(way);
   options.max_memory_bytes = 512 * 1024;
   if (luapulse_start(L, &options, &error) != 0) FAIL("start: %s", error.text);
 }
@@ -323,7 +336,7 @@ static void *start_and_stop_often(void *argument) {
   for (unsigned i = 0; i < 20; i++) {
     lua_State *L = host_open();
     for (unsigned j = 0; j < 5; j++) {
-      start_small(L, clocks[(number + i + j) % 4 == 0]);
+      start_small(L, &host_ways[(number + i + j) % HOST_WAYS]);
       host_call(L, "work", 2000);
       if ((number + i + j) % 7 == 0) break; /* closed while profiled */
       luapulse_profile_free(host_stop(L));
@@ -332,7 +345,7 @@ static void *start_and_stop_often(void *argument) {
   }
   if (number % 8 != 0) return NULL;
   lua_State *left = host_open();
-  start_small(left, LUAPULSE_CLOCK_CPU);
+  start_small(left, HOST_BY_WALK);
   host_call(left, "work", 100);
   return left; /* to be closed by another thread */
 }
@@ -350,7 +363,7 @@ static void many_threads(void) {
     CHECK(pthread_join(threads[i], &left) == 0);
     if (left != NULL) lua_close(left);
   }
-  CHECK(!any_handler());
+  CHECK(nothing_left());
   lua_State *L = host_open();
   host_start(L, LUAPULSE_CLOCK_CPU);
   host_sample(L, 3);

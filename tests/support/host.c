@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What a test must know of its own process and Lua does not tell: signals, timers, descriptors, memory,
- * forks. A Lua module for tests, built for every Lua version; reads only, except where a name says otherwise.
+ * forks, other VMs and threads. A Lua module for tests, built for every Lua version; reads only, except where a name says otherwise.
  */
 #include <errno.h>
 #include <lauxlib.h>
 #include <lua.h>
+#include <lualib.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,6 +187,12 @@ static int host_pid(lua_State *L) {
   return 1;
 }
 
+/* alarm(seconds): the process ends by a signal if it is still there then; 0 takes it back. For tests that may hang. */
+static int host_alarm(lua_State *L) {
+  alarm((unsigned)luaL_checkinteger(L, 1));
+  return 0;
+}
+
 /* True when debug hooks of the coroutine are ours or anybody's: hooked(co). Sees C hooks, as debug.gethook
  * does not name them. */
 static int host_hooked(lua_State *L) {
@@ -198,6 +206,85 @@ static int host_call(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
   return lua_gettop(L);
+}
+
+/* -- other VMs and threads ------------------------------------------------------------------------------- */
+
+static lua_State *open_vm(void) {
+  lua_State *vm = luaL_newstate();
+  if (vm != NULL) luaL_openlibs(vm);
+  return vm;
+}
+
+/* Runs the code in the VM. The text of its result, or of its error with *ok 0; valid until the next run. */
+static const char *run_in_vm(lua_State *vm, const char *code, int *ok) {
+  lua_settop(vm, 0);
+  *ok = luaL_loadstring(vm, code) == 0 && lua_pcall(vm, 0, 1, 0) == 0;
+  const char *text = lua_tostring(vm, -1);
+  return text != NULL ? text : "";
+}
+
+static int give_result(lua_State *L, const char *text, int ok) {
+  if (!ok) return luaL_error(L, "another VM: %s", text);
+  lua_pushstring(L, text);
+  return 1;
+}
+
+/* vm_open(): another VM of this process, with the standard libraries. */
+static int host_vm_open(lua_State *L) {
+  lua_State *vm = open_vm();
+  if (vm == NULL) return luaL_error(L, "no memory for a VM");
+  lua_pushlightuserdata(L, vm);
+  return 1;
+}
+
+/* vm_run(vm, code): runs it there, on this thread, and gives the text it returns. */
+static int host_vm_run(lua_State *L) {
+  int ok;
+  const char *text = run_in_vm(lua_touserdata(L, 1), luaL_checkstring(L, 2), &ok);
+  return give_result(L, text, ok);
+}
+
+static int host_vm_close(lua_State *L) {
+  lua_close(lua_touserdata(L, 1));
+  return 0;
+}
+
+typedef struct {
+  pthread_t thread;
+  lua_State *vm;
+  const char *code, *text;
+  int ok;
+} runner_t;
+
+static void *run_in_thread(void *argument) {
+  runner_t *runner = argument;
+  runner->text = run_in_vm(runner->vm, runner->code, &runner->ok);
+  return NULL;
+}
+
+/* threads(code, …): runs each text in a VM of its own, made here, on a thread of its own, all at a time; gives what they
+ * return. */
+static int host_threads(lua_State *L) {
+  enum { MAX_THREADS = 16 };
+  runner_t runners[MAX_THREADS];
+  int count = lua_gettop(L), all = 1;
+  if (count > MAX_THREADS) return luaL_error(L, "too many threads");
+  for (int i = 0; i < count; i++) {
+    runners[i] = (runner_t){.vm = open_vm(), .code = luaL_checkstring(L, i + 1)};
+    if (runners[i].vm == NULL || pthread_create(&runners[i].thread, NULL, run_in_thread, &runners[i]) != 0)
+      return luaL_error(L, "no memory for a VM and a thread");
+  }
+  for (int i = 0; i < count; i++) pthread_join(runners[i].thread, NULL);
+  luaL_checkstack(L, count, "results");
+  for (int i = 0; i < count; i++) {
+    lua_pushstring(L, runners[i].text);
+    all = all && runners[i].ok;
+    lua_close(runners[i].vm);
+  }
+  if (all) return count;
+  lua_concat(L, count);
+  return luaL_error(L, "another thread: %s", lua_tostring(L, -1));
 }
 
 static const luaL_Reg functions[] = {
@@ -214,8 +301,13 @@ static const luaL_Reg functions[] = {
     {"wait", host_wait},
     {"exit_now", host_exit_now},
     {"pid", host_pid},
+    {"alarm", host_alarm},
     {"hooked", host_hooked},
     {"call", host_call},
+    {"vm_open", host_vm_open},
+    {"vm_run", host_vm_run},
+    {"vm_close", host_vm_close},
+    {"threads", host_threads},
     {NULL, NULL},
 };
 

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Ticks of a thread's CPU time by a perf event: the kernel's cpu-clock software event, driven by a high-resolution timer, so
+ * that ticks neither wait for the kernel's own tick (4 ms at 250 Hz) nor lie on its grid.
+ *
+ * Only user time ticks (exclude_kernel): that needs no privilege where perf_event_paranoid is 2 or less, and a signal never
+ * arrives inside a system call, where it would make the call fail with EINTR. The event stops after each tick until it is
+ * set again, so that a thread which blocks the signal has one pending at most. */
+#ifndef LUAPULSE_AGENT_PERF_CLOCK_H
+#define LUAPULSE_AGENT_PERF_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A descriptor of an event of the thread that signals it; -1 where the kernel does not permit. Not set yet. */
+int perf_clock_open(pid_t tid, int signal);
+/* The next tick comes after `gap` nanoseconds of CPU time, if that is in user mode, else later. Async-signal-safe. */
+bool perf_clock_set(int fd, uint64_t gap);
+/* Closes the descriptor if it still is one of these: a host may have closed all it did not know and reused the number. */
+void perf_clock_close(int fd);
+/* A standard signal nobody handles, 0 when there is none. Not a real-time one: when those cannot be queued the kernel
+ * sends SIGIO in their place, of which the host would die. */
+int perf_clock_signal(void);
+
+#endif

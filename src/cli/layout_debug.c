@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/* From structures to a layout; see layout_debug.h.
+ *
+ * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Two kinds of numbers
+ * are in no debug information and are taken from a layout that comes with LuaPulse: type tags, which the language
+ * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. */
+#include "cli/layout_debug.h"
+
+#include <elf.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/debug_info.h"
+#include "format/encoding.h"
+
+static const debug_struct_t structures[] = {
+    /* of PUC Lua */
+    {"lua_State", "l_G"},
+    {"global_State", "strt"},
+    {"CallInfo", "func"},
+    {"LClosure", "p"},
+    {"CClosure", "f"},
+    {"Proto", "lineinfo"},
+    {"TString", "tsv"}, /* a union up to 5.2 */
+    {"TString", "tt"},
+    {"UTString", "tsv"}, /* 5.3: a TString made large enough for what follows it */
+    /* of LuaJIT */
+    {"lua_State", "glref"},
+    {"global_State", "gc"},
+    {"GG_State", "dispatch"},
+    {"jit_State", "trace"},
+    {"GCfuncL", "pc"},
+    {"GCfuncC", "f"},
+    {"GCproto", "sizebc"},
+    {"GCstr", "len"},
+    {"GCtrace", "startpt"},
+    {"GCRef", "gcptr64"},
+    {"GCRef", "gcptr32"},
+};
+
+/* Where a key is that is not where its name says. Of several places the first that is there counts. */
+static const struct {
+  const char *key, *structure, *member; /* member NULL: the size */
+} places[] = {
+    {"global_State.totalbytes", "global_State", "totalbytes"},
+    {"global_State.totalbytes", "global_State", "GCtotalbytes"}, /* 5.5 */
+    {"CallInfo.size", "CallInfo", NULL},
+    {"CallInfo.savedpc", "CallInfo", "u.l.savedpc"},
+    {"CallInfo.savedpc", "CallInfo", "savedpc"}, /* 5.1 */
+    {"Closure.tt", "LClosure", "tt"},
+    {"Closure.isC", "LClosure", "isC"},
+    {"Proto.size", "Proto", NULL},
+    {"TString.tt", "TString", "tt"},
+    {"TString.tt", "TString", "tsv.tt"},
+    {"TString.len", "TString", "u.lnglen"},
+    {"TString.len", "TString", "len"}, /* 5.3.0 */
+    {"TString.len", "TString", "tsv.len"},
+    {"TString.contents", "TString", "contents"}, /* 5.4 */
+    {"TString.contents", "UTString", NULL},
+    {"TString.contents", "TString", NULL}, /* up to 5.3 the bytes follow the structure */
+    {"ref.size", "GCRef", NULL},
+    {"lua_State.size", "lua_State", NULL},
+    {"GCfunc.ffid", "GCfuncL", "ffid"},
+    {"GCfunc.pc", "GCfuncL", "pc"},
+    {"GCfunc.f", "GCfuncC", "f"},
+    {"GCproto.size", "GCproto", NULL},
+    {"GCstr.size", "GCstr", NULL},
+};
+
+#define KEY(member, key, optional) key,
+static const char *const puc_keys[] = {LAYOUT_PUC_FIELDS(KEY)};
+static const char *const luajit_keys[] = {LAYOUT_LUAJIT_FIELDS(KEY)};
+#undef KEY
+
+typedef struct {
+  const char *path;
+  debug_info_t *info;
+  layout_t *layout;
+  failure_t *failure;
+} making_t;
+
+/* -- places ----------------------------------------------------------------------------------------------- */
+
+static bool has(const making_t *m, const char *structure, const char *member) {
+  uint64_t place;
+  return debug_info_place(m->info, structure, member, &place) != DEBUG_ABSENT;
+}
+
+static debug_result_t place_by_name(const making_t *m, const char *key, uint64_t *place) {
+  char structure[32];
+  size_t len = strcspn(key, ".");
+  snprintf(structure, sizeof structure, "%.*s", (int)len, key);
+  return debug_info_place(m->info, structure, key + len + 1, place);
+}
+
+static debug_result_t find_place(const making_t *m, const char *key, uint64_t *place) {
+  bool listed = false;
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    if (strcmp(places[i].key, key) != 0) continue;
+    debug_result_t result = debug_info_place(m->info, places[i].structure, places[i].member, place);
+    if (result != DEBUG_ABSENT) return result;
+    listed = true;
+  }
+  return listed ? DEBUG_ABSENT : place_by_name(m, key, place);
+}
+
+static bool set_places(const making_t *m, const char *const *keys, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    uint64_t place = 0;
+    debug_result_t result = find_place(m, keys[i], &place);
+    if (result == DEBUG_ABSENT) continue; /* whether it may be, layout_missing() says */
+    if (result == DEBUG_DIFFERS)
+      return failure_set(m->failure,
+                         "%s: its debug information has several structures that differ in %s: more than one "
+                         "Lua is in it; give the library of one",
+                         m->path, keys[i]);
+    if (place >= LAYOUT_ABSENT)
+      return failure_set(m->failure, "%s: %s is at %llu, which no layout can say", m->path, keys[i],
+                         (unsigned long long)place);
+    layout_set(m->layout, keys[i], strlen(keys[i]), (uint16_t)place);
+  }
+  return true;
+}
+
+/* -- PUC Lua ---------------------------------------------------------------------------------------------- */
+
+/* By members that a version's own code is built around, so that patches leave them alone. */
+static uint8_t language_of_structures(const making_t *m) {
+  if (has(m, "lua_State", "savedpc")) return 51;   /* later in each CallInfo */
+  if (has(m, "global_State", "mainth")) return 55; /* before: a pointer, mainthread */
+  if (has(m, "Proto", "abslineinfo")) return 54;   /* lines as differences */
+  return has(m, "TString", "tsv") ? 52 : 53;       /* 5.3 takes the union around strings away */
+}
+
+/* The text "$LuaVersion: Lua 5.4.4" is in every Lua, but not in separate debug files: it may confirm, and names. */
+static bool name_puc(const making_t *m, char *name, size_t size) {
+  char release[32];
+  int minor = m->layout->language - 50;
+  snprintf(name, size, "Lua 5.%d", minor);
+  if (!debug_info_constant(m->info, "$LuaVersion: Lua ", release, sizeof release) &&
+      !debug_info_constant(m->info, "$Lua: Lua ", release, sizeof release))
+    return true;
+  if (release[0] != '5' || release[1] != '.' || release[2] != '0' + minor)
+    return failure_set(m->failure,
+                       "%s: says it is Lua %s, but its structures are those of 5.%d; change a layout of the "
+                       "former by hand",
+                       m->path, release, minor);
+  snprintf(name, size, "Lua %s", release);
+  return true;
+}
+
+static bool make_puc(const making_t *m, char *name, size_t size) {
+  layout_puc_t *puc = &m->layout->puc;
+  m->layout->language = language_of_structures(m);
+  if (!name_puc(m, name, size) || !set_places(m, puc_keys, sizeof puc_keys / sizeof puc_keys[0]))
+    return false;
+  /* 5.5: short strings are there, of long ones a pointer */
+  if (debug_info_is_pointer(m->info, "TString", "contents")) puc->string_long_bytes = puc->string_bytes;
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    if (known->family != LAYOUT_PUC || known->language != m->layout->language) continue;
+    puc->tag_thread = known->puc.tag_thread;
+    puc->tag_proto = known->puc.tag_proto;
+    puc->tag_lua = known->puc.tag_lua;
+    puc->tag_c = known->puc.tag_c;
+    puc->tag_light = known->puc.tag_light;
+    puc->tag_bytes = known->puc.tag_bytes;
+    return true;
+  }
+  return true;
+}
+
+/* -- LuaJIT ----------------------------------------------------------------------------------------------- */
+
+static bool make_luajit(const making_t *m, char *name, size_t size) {
+  layout_luajit_t *jit = &m->layout->luajit;
+  char release[32];
+  m->layout->language = 51;
+  if (debug_info_machine(m->info) != EM_X86_64)
+    return failure_set(
+        m->failure, "%s: is LuaJIT for a machine other than x86-64, whose C frames are not known", m->path);
+  if (!set_places(m, luajit_keys, sizeof luajit_keys / sizeof luajit_keys[0])) return false;
+  bool named = debug_info_constant(m->info, "LuaJIT 2.", release, sizeof release);
+  snprintf(name, size, "LuaJIT%s%s, GC%d", named ? " 2." : "", named ? release : "", jit->pointer * 8);
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    if (known->family != LAYOUT_LUAJIT || known->luajit.pointer != jit->pointer) continue;
+    jit->cframe_state = known->luajit.cframe_state;
+    jit->cframe_pc = known->luajit.cframe_pc;
+    jit->cframe_previous = known->luajit.cframe_previous;
+    jit->cframe_results = known->luajit.cframe_results;
+    return true;
+  }
+  return true;
+}
+
+/* -- both ------------------------------------------------------------------------------------------------- */
+
+/* "Lua 5.4.4 of liblua.so", without what would end the quotes it stands in. */
+static void set_name(const making_t *m, const char *runtime) {
+  const char *slash = strrchr(m->path, '/');
+  const char *base = slash != NULL ? slash + 1 : m->path;
+  char *name = m->layout->name;
+  size_t used = (size_t)snprintf(name, sizeof m->layout->name, "%s of ", runtime);
+  for (size_t len = strlen(base); len > 0;) {
+    encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, base, len);
+    if (used + piece.len >= sizeof m->layout->name) break;
+    memcpy(name + used, base[0] == '"' ? "'" : piece.bytes, piece.len);
+    used += piece.len;
+    base += piece.taken;
+    len -= piece.taken;
+  }
+  name[used] = '\0';
+}
+
+static const layout_t *find_known(const layout_t *layout) {
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    if (known->family != layout->family || known->language != layout->language) continue;
+    if (layout->family == LAYOUT_PUC ? memcmp(&known->puc, &layout->puc, sizeof layout->puc) == 0
+                                     : memcmp(&known->luajit, &layout->luajit, sizeof layout->luajit) == 0)
+      return known;
+  }
+  return NULL;
+}
+
+static bool make(const making_t *m) {
+  char runtime[64];
+  bool puc = has(m, "lua_State", "l_G"), luajit = has(m, "lua_State", "glref");
+  if (puc && luajit)
+    return failure_set(m->failure, "%s: has both Lua and LuaJIT in it; give the library of one", m->path);
+  if (!puc && !luajit)
+    return failure_set(
+        m->failure,
+        "%s: its debug information has no Lua in it (no struct lua_State); where a program gets Lua "
+        "from a library, give the library",
+        m->path);
+  memset(m->layout, 0xff, sizeof *m->layout); /* every field absent */
+  m->layout->family = puc ? LAYOUT_PUC : LAYOUT_LUAJIT;
+  if (puc ? !make_puc(m, runtime, sizeof runtime) : !make_luajit(m, runtime, sizeof runtime)) return false;
+  const char *missing = layout_missing(m->layout);
+  if (missing != NULL)
+    return failure_set(
+        m->failure,
+        "%s: its debug information does not say %s; build all of Lua with -g, or, if the patch "
+        "renames it, fill it in by hand",
+        m->path, missing);
+  set_name(m, runtime);
+  return true;
+}
+
+bool layout_debug_read(layout_debug_t *result, const char *path, failure_t *failure) {
+  debug_info_t *info = debug_info_open(path, structures, sizeof structures / sizeof structures[0], failure);
+  if (info == NULL) return false;
+  making_t making = {path, info, &result->layout, failure};
+  bool done = make(&making);
+  snprintf(result->build_id, sizeof result->build_id, "%s", debug_info_build_id(info));
+  result->known = done ? find_known(&result->layout) : NULL;
+  debug_info_close(info);
+  return done;
+}

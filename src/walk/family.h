@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* What each family of runtimes does its own way; walk.c chooses by the layout. */
+#ifndef LUAPULSE_WALK_FAMILY_H
+#define LUAPULSE_WALK_FAMILY_H
+
+#include "walk/walk.h"
+
+bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+uint64_t puc_main_of(walk_t *walk, uint64_t global);
+/* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
+bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
+/* Appends the frames of one coroutine; `running` is the innermost. */
+walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
+bool puc_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+int32_t puc_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+bool puc_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+
+bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+uint64_t luajit_main_of(walk_t *walk, uint64_t global);
+/* The state the VM says is the current one, 0 when it cannot be read. */
+uint64_t luajit_current(walk_t *walk, uint64_t global);
+bool luajit_runs_lua(walk_t *walk, const walk_state_t *state);
+walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running);
+bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/* PUC Lua 5.1 to 5.5: states, call records, functions. Version differences are in the layout. */
+#include "walk/bytes.h"
+#include "walk/family.h"
+#include "walk/registers.h"
+
+enum {
+  HEAD_BYTES = 192, /* of lua_State, up to the last field wanted */
+  CALL_BYTES = 96,  /* of CallInfo */
+  CLOSURE_BYTES = 48,
+  SLOT_BYTES = 16,
+  INSTRUCTION = 4,
+  RESERVE = 64 * SLOT_BYTES /* slots kept above the end of a stack, and some */
+};
+
+#define TYPE_FUNCTION 6u /* the lower half of a tag is the type, the same in all versions */
+
+static uint32_t most(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
+/* -- states ------------------------------------------------------------------------------------------------ */
+
+static uint32_t head_bytes(const layout_puc_t *l) {
+  uint32_t last = most(most(l->state_jump, l->state_global), most(l->state_ci, l->state_stack));
+  last = most(last, most(l->state_tag, l->state_stack_last));
+  if (l->state_savedpc != LAYOUT_ABSENT) last = most(last, l->state_savedpc);
+  if (l->ci_previous == LAYOUT_ABSENT) last = most(last, l->state_base_ci);
+  return last + 8 <= HEAD_BYTES ? last + 8 : 0;
+}
+
+bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t head[HEAD_BYTES];
+  uint32_t len = head_bytes(l);
+  if (len == 0 || !walk_read(walk->memory, head, state, len, trust)) return false;
+  if (head[l->state_tag] != l->tag_thread) return false;
+  *out = (walk_state_t){
+      .state = state,
+      .global = bytes_u64(head, l->state_global),
+      .place = bytes_u64(head, l->state_jump),
+      .call = bytes_u64(head, l->state_ci),
+      .first = l->ci_previous == LAYOUT_ABSENT ? bytes_u64(head, l->state_base_ci) : state + l->state_base_ci,
+      .stack = bytes_u64(head, l->state_stack),
+      .stack_end = bytes_u64(head, l->state_stack_last),
+      .savedpc = l->state_savedpc != LAYOUT_ABSENT ? bytes_u64(head, l->state_savedpc) : 0,
+  };
+  return true;
+}
+
+uint64_t puc_main_of(walk_t *walk, uint64_t global) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint64_t main = 0;
+  if (l->global_main_inside != LAYOUT_ABSENT) return global + l->global_main_inside;
+  return walk_read(walk->memory, &main, global + l->global_main, sizeof main, WALK_GUESS) ? main : 0;
+}
+
+static void expect_memory(walk_t *walk, const walk_state_t *state) {
+  const layout_puc_t *l = &walk->layout->puc;
+  if (walk->memory->expect == NULL) return;
+  uint64_t end = state->stack_end + RESERVE;
+  walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, end > state->stack ? end : state->stack);
+  bool linked = l->ci_previous != LAYOUT_ABSENT;
+  walk->memory->expect(walk->memory, WALK_CALLS, linked ? 0 : state->first,
+                       linked || state->call < state->first ? 0 : state->call + l->ci_size);
+}
+
+/* -- one call ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  uint64_t func;     /* its slot */
+  uint64_t previous; /* the caller's record */
+  uint64_t savedpc;
+} call_t;
+
+static bool read_call(walk_t *walk, uint64_t at, call_t *out) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[CALL_BYTES];
+  bool linked = l->ci_previous != LAYOUT_ABSENT;
+  uint32_t len = most(l->ci_func, l->ci_savedpc) + 8;
+  if (linked) len = most(len, l->ci_previous + 8u);
+  /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
+  if (len > sizeof bytes || !walk_read(walk->memory, bytes, at, len, linked ? WALK_LIVE : WALK_GUESS))
+    return false;
+  *out = (call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
+                  bytes_u64(bytes, l->ci_savedpc)};
+  return true;
+}
+
+/* The function in a slot. `trust` is for what the slot leads to: the slot itself is always a guess. `inner` is the frame
+ * read before, NULL: none; recursion finds the same function again. */
+static walk_reason_t read_function(walk_t *walk, uint64_t slot, walk_trust_t trust, const walk_frame_t *inner,
+                                   walk_frame_t *frame) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[CLOSURE_BYTES];
+  if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, WALK_GUESS)) return WALK_BAD_SLOT;
+  uint64_t value = bytes_u64(bytes, 0);
+  uint32_t tag = l->tag_bytes == 1 ? bytes[8] : bytes_u32(bytes, 8);
+  *frame = (walk_frame_t){.kind = WALK_C};
+  if (l->tag_light != LAYOUT_ABSENT && tag == l->tag_light) {
+    frame->code = value;
+    return value >= 65536 && value < (uint64_t)1 << 47 ? WALK_OK : WALK_BAD_FUNCTION;
+  }
+  if (tag != l->tag_lua && tag != l->tag_c) return WALK_NO_FUNCTION;
+  if (inner != NULL && inner->function == value) {
+    *frame = *inner;
+    return WALK_OK;
+  }
+  uint32_t len = most(l->closure_proto, l->closure_code) + 8;
+  if (len > sizeof bytes || (value & 7) != 0 || !walk_read(walk->memory, bytes, value, len, trust))
+    return WALK_BAD_FUNCTION;
+  if ((bytes[l->closure_tag] & 15) != TYPE_FUNCTION) return WALK_BAD_FUNCTION;
+  bool is_c = l->tag_lua == l->tag_c ? bytes[l->closure_is_c] != 0 : tag == l->tag_c;
+  frame->function = value;
+  if (is_c) {
+    frame->code = bytes_u64(bytes, l->closure_code);
+    return WALK_OK;
+  }
+  frame->kind = WALK_LUA;
+  frame->proto = bytes_u64(bytes, l->closure_proto);
+  uint8_t proto_tag;
+  if (!walk_read(walk->memory, &proto_tag, frame->proto + l->proto_tag, 1, trust) ||
+      proto_tag != l->tag_proto)
+    return WALK_BAD_FUNCTION;
+  return WALK_OK;
+}
+
+/* While a stack moves, call records name slots of the old one, or (from 5.4.5 on) distances from its bottom. The record below
+ * the first call is corrected last, and names the bottom itself. */
+static uint64_t slot_in_new_stack(walk_t *walk, const walk_state_t *state, uint64_t func) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint64_t bottom;
+  if (l->ci_previous == LAYOUT_ABSENT) return 0;
+  if (!walk_read(walk->memory, &bottom, state->first + l->ci_func, sizeof bottom, WALK_LIVE)) return 0;
+  if (bottom == state->stack || func <= bottom) return 0;
+  return state->stack + (func - bottom);
+}
+
+static walk_reason_t read_called(walk_t *walk, const walk_state_t *state, uint64_t func, walk_trust_t trust,
+                                 const walk_frame_t *inner, walk_frame_t *frame) {
+  walk_reason_t reason = read_function(walk, func, trust, inner, frame);
+  if (reason == WALK_OK) return reason;
+  uint64_t slot = slot_in_new_stack(walk, state, func);
+  return slot != 0 ? read_function(walk, slot, trust, inner, frame) : reason;
+}
+
+bool puc_runs_lua(walk_t *walk, const walk_state_t *state) {
+  call_t call;
+  walk_frame_t frame;
+  expect_memory(walk, state);
+  if (state->call == state->first || !read_call(walk, state->call, &call)) return false;
+  if (read_called(walk, state, call.func, WALK_GUESS, NULL, &frame) != WALK_OK) return false;
+  if (frame.kind == WALK_LUA) return true;
+  return walk->inert != NULL && walk->inert(walk->context, frame.code);
+}
+
+/* -- the pc of the running function -------------------------------------------------------------------------- */
+
+/* 5.1 and 5.4 write savedpc only before what may raise an error or call; meanwhile the pc is in a register that C code
+ * called by the VM keeps for it. It points to the next instruction. Where several registers qualify, the one that was most
+ * often the only one. 5.2 and 5.3 keep savedpc itself up to date: there no register qualifies but by chance. */
+static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t savedpc) {
+  uint32_t found = WALK_MAX_REGISTERS, count = 0;
+  uint8_t language = walk->layout->language;
+  if (language == 52 || language == 53) return savedpc;
+  for (uint32_t i = 0; i < REGISTERS_SAVED && i < walk->registers.count; i++) {
+    uint64_t value = walk->registers.values[i];
+    if (value <= proto->code || value > proto->code_end || (value & 3) != 0) continue;
+    count++;
+    if (found == WALK_MAX_REGISTERS || walk->pc_votes[i] > walk->pc_votes[found]) found = i;
+  }
+  if (count == 0) return savedpc;
+  if (count == 1) walk->pc_votes[found]++;
+  return walk->registers.values[found];
+}
+
+/* -- all calls of a coroutine --------------------------------------------------------------------------------- */
+
+/* A tail call moves the callee into its caller's place, record by record: for a moment both records hold the callee, and the
+ * pc of the lower one is still the caller's, or has run nothing yet. */
+static bool is_half_made(walk_t *walk, const walk_frame_t *frame, uint64_t savedpc) {
+  walk_proto_t proto;
+  if (walk->frame_count != 2 || walk->frames[0].function != frame->function) return false;
+  return puc_proto(walk, frame->proto, WALK_LIVE, &proto) &&
+         (savedpc <= proto.code || savedpc > proto.code_end);
+}
+
+walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
+  const layout_puc_t *l = &walk->layout->puc;
+  bool linked = l->ci_previous != LAYOUT_ABSENT;
+  uint64_t at = state->call;
+  const walk_frame_t *inner = NULL;
+  call_t call;
+  expect_memory(walk, state);
+  if (!linked && (at < state->first || (at - state->first) % l->ci_size != 0)) return WALK_BAD_CALLINFO;
+  for (uint32_t depth = 0; at != state->first; depth++, at = call.previous) {
+    bool top = depth == 0;
+    if (walk->frame_count == WALK_MAX_FRAMES) {
+      walk->truncated = true;
+      return WALK_OK;
+    }
+    if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
+    walk_frame_t *frame = &walk->frames[walk->frame_count];
+    /* The topmost call may be in the making: its record is published before its slot is set. */
+    walk_trust_t trust = top && running ? WALK_GUESS : WALK_LIVE;
+    walk_reason_t reason = read_called(walk, state, call.func, trust, inner, frame);
+    if (reason == WALK_OK) {
+      inner = frame;
+      walk->frame_count++;
+      if (frame->kind != WALK_LUA) continue;
+      uint64_t savedpc = top && state->savedpc != 0 ? state->savedpc : call.savedpc;
+      walk_proto_t proto;
+      if (top && running && puc_proto(walk, frame->proto, WALK_GUESS, &proto))
+        savedpc = running_pc(walk, &proto, savedpc);
+      if (running && depth == 1 && is_half_made(walk, frame, savedpc)) {
+        walk->frame_count--;
+        continue;
+      }
+      frame->pc = savedpc - INSTRUCTION;
+    } else if (!(top && running)) {
+      return reason;
+    }
+    if (linked && call.previous == 0) return WALK_BAD_CALLINFO;
+  }
+  return WALK_OK;
+}
+
+/* -- functions --------------------------------------------------------------------------------------------------- */
+
+bool puc_proto(walk_t *walk, uint64_t address, walk_trust_t trust, walk_proto_t *out) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[160];
+  if (l->proto_size > sizeof bytes || !walk_read(walk->memory, bytes, address, l->proto_size, trust))
+    return false;
+  if (bytes[l->proto_tag] != l->tag_proto) return false;
+  uint32_t code_count = bytes_u32(bytes, l->proto_code_count);
+  if (code_count > (1u << 28)) return false;
+  *out = (walk_proto_t){
+      .proto = address,
+      .source = bytes_u64(bytes, l->proto_source),
+      .code = bytes_u64(bytes, l->proto_code),
+      .lines = bytes_u64(bytes, l->proto_lines),
+      .line_count = bytes_u32(bytes, l->proto_line_count),
+      .line = (int32_t)bytes_u32(bytes, l->proto_line),
+      .last_line = (int32_t)bytes_u32(bytes, l->proto_last_line),
+  };
+  out->code_end = out->code + (uint64_t)code_count * INSTRUCTION;
+  if (l->proto_anchors != LAYOUT_ABSENT) {
+    out->anchors = bytes_u64(bytes, l->proto_anchors);
+    out->anchor_count = bytes_u32(bytes, l->proto_anchor_count);
+  }
+  return true;
+}
+
+enum { DELTA_STEP = 128, ANCHOR_BYTES = 8, ABSOLUTE = -0x80 };
+
+/* 5.4: the last anchor at or before the instruction. At least one stands in every 128 instructions, so the guess
+ * index / 128 - 1 is never past it. */
+static bool find_anchor(walk_t *walk, const walk_proto_t *proto, uint32_t index, int64_t *from,
+                        int32_t *line) {
+  *from = -1;
+  *line = proto->line;
+  uint32_t i = index / DELTA_STEP;
+  i = i > 0 ? i - 1 : 0;
+  for (uint32_t steps = 0; i < proto->anchor_count && steps < 4 * DELTA_STEP; i++, steps++) {
+    uint8_t anchor[ANCHOR_BYTES];
+    if (!walk_read(walk->memory, anchor, proto->anchors + (uint64_t)i * ANCHOR_BYTES, ANCHOR_BYTES,
+                   WALK_LIVE))
+      return false;
+    if (bytes_u32(anchor, 0) > index) break;
+    *from = bytes_u32(anchor, 0);
+    *line = (int32_t)bytes_u32(anchor, 4);
+  }
+  return true;
+}
+
+static int32_t line_by_deltas(walk_t *walk, const walk_proto_t *proto, uint32_t index) {
+  int64_t from;
+  int32_t line;
+  int8_t deltas[4 * DELTA_STEP];
+  if (!find_anchor(walk, proto, index, &from, &line)) return 0;
+  int64_t count = (int64_t)index - from;
+  if (count > (int64_t)sizeof deltas || count < 0) return 0;
+  if (count > 0 &&
+      !walk_read(walk->memory, deltas, proto->lines + (uint64_t)(from + 1), (uint32_t)count, WALK_LIVE))
+    return 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (deltas[i] == ABSOLUTE) return 0; /* an anchor would have been found */
+    line = (int32_t)((uint32_t)line + (uint32_t)deltas[i]);
+  }
+  return line > 0 ? line : 0;
+}
+
+int32_t puc_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc) {
+  if (proto->lines == 0 || proto->code_end <= proto->code) return 0;
+  if (pc < proto->code) pc = proto->code; /* not one instruction was run yet */
+  if (pc >= proto->code_end) return 0;
+  uint32_t index = (uint32_t)((pc - proto->code) / INSTRUCTION);
+  if (index >= proto->line_count) return 0; /* stripped */
+  if (walk->layout->puc.proto_anchors != LAYOUT_ABSENT) return line_by_deltas(walk, proto, index);
+  int32_t line = 0;
+  if (!walk_read(walk->memory, &line, proto->lines + (uint64_t)index * sizeof line, sizeof line, WALK_LIVE))
+    return 0;
+  return line > 0 ? line : 0;
+}
+
+bool puc_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t head[32];
+  uint32_t head_len = l->string_bytes + (l->string_long_bytes != LAYOUT_ABSENT ? 8u : 0u);
+  if (head_len > sizeof head || !walk_read(walk->memory, head, string, head_len, WALK_LIVE)) return false;
+  if ((head[l->string_tag] & 15) != 4) return false; /* LUA_TSTRING */
+  uint64_t bytes = string + l->string_bytes, count = bytes_u64(head, l->string_length);
+  if (l->string_long_bytes !=
+      LAYOUT_ABSENT) { /* 5.5: a negative short length means a long string, stored apart */
+    if ((int8_t)head[l->string_short_length] >= 0)
+      count = head[l->string_short_length];
+    else
+      bytes = bytes_u64(head, l->string_long_bytes);
+  } else if (l->string_short_length != LAYOUT_ABSENT && (head[l->string_tag] & 16) == 0) {
+    count = head[l->string_short_length];
+  }
+  if (count > (uint64_t)1 << 40) return false;
+  *len = (size_t)count;
+  size_t wanted = *len < size ? *len : size;
+  return wanted == 0 || walk_read(walk->memory, to, bytes, (uint32_t)wanted, WALK_LIVE);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading and writing layout data; see layout.h. No allocation, no I/O. */
+#include "walk/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+  const char *key;
+  size_t offset; /* of the member in its family's struct */
+  bool optional;
+} field_t;
+
+#define PUC_FIELD(member, key, optional) {key, offsetof(layout_puc_t, member), optional},
+#define LUAJIT_FIELD(member, key, optional) {key, offsetof(layout_luajit_t, member), optional},
+static const field_t puc_fields[] = {LAYOUT_PUC_FIELDS(PUC_FIELD)};
+static const field_t luajit_fields[] = {LAYOUT_LUAJIT_FIELDS(LUAJIT_FIELD)};
+
+static const field_t *fields_of(const layout_t *layout, size_t *count) {
+  bool puc = layout->family == LAYOUT_PUC;
+  *count = puc ? sizeof puc_fields / sizeof puc_fields[0] : sizeof luajit_fields / sizeof luajit_fields[0];
+  return puc ? puc_fields : luajit_fields;
+}
+
+static uint16_t *value_of(layout_t *layout, const field_t *field) {
+  char *base = layout->family == LAYOUT_PUC ? (char *)&layout->puc : (char *)&layout->luajit;
+  return (uint16_t *)(void *)(base + field->offset); /* all members are uint16_t */
+}
+
+static uint16_t value(const layout_t *layout, const field_t *field) {
+  layout_t copy = *layout;
+  return *value_of(&copy, field);
+}
+
+bool layout_set(layout_t *layout, const char *key, size_t len, uint16_t number) {
+  size_t count;
+  const field_t *fields = fields_of(layout, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (strlen(fields[i].key) != len || memcmp(fields[i].key, key, len) != 0) continue;
+    *value_of(layout, &fields[i]) = number;
+    return true;
+  }
+  return false;
+}
+
+const char *layout_missing(const layout_t *layout) {
+  size_t count;
+  const field_t *fields = fields_of(layout, &count);
+  for (size_t i = 0; i < count; i++)
+    if (!fields[i].optional && value(layout, &fields[i]) == LAYOUT_ABSENT) return fields[i].key;
+  if (layout->family == LAYOUT_PUC && layout->puc.global_main == LAYOUT_ABSENT &&
+      layout->puc.global_main_inside == LAYOUT_ABSENT)
+    return "global_State.mainthread";
+  return NULL;
+}
+
+/* -- reading --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const char *at, *end;
+  unsigned line;
+  layout_error_t *error;
+} parser_t;
+
+static bool fail(parser_t *p, const char *what, const char *word, size_t len) {
+  snprintf(p->error->text, sizeof p->error->text, "line %u: %s%s%.*s", p->line, what, len > 0 ? " " : "",
+           (int)(len < 80 ? len : 80), word);
+  return false;
+}
+
+/* The next word of the line, NULL at its end. Words are separated by blanks; a quoted one may hold them. */
+static const char *next_word(parser_t *p, size_t *len) {
+  while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r')) p->at++;
+  if (p->at == p->end || *p->at == '\n' || *p->at == '#') return NULL;
+  const char *start = p->at;
+  if (*start == '"') {
+    for (p->at++; p->at < p->end && *p->at != '"' && *p->at != '\n';) p->at++;
+    if (p->at < p->end && *p->at == '"') p->at++;
+  } else {
+    while (p->at < p->end && strchr(" \t\r\n#", *p->at) == NULL) p->at++;
+  }
+  *len = (size_t)(p->at - start);
+  return start;
+}
+
+static void next_line(parser_t *p) {
+  while (p->at < p->end && *p->at != '\n') p->at++;
+  if (p->at < p->end) p->at++;
+  p->line++;
+}
+
+static bool is_word(const char *word, size_t len, const char *text) {
+  return word != NULL && strlen(text) == len && memcmp(word, text, len) == 0;
+}
+
+/* "layout puc 5.4 "name"", of which the first word is read. */
+static bool parse_head(parser_t *p, layout_t *layout) {
+  size_t len;
+  const char *word = next_word(p, &len);
+  memset(layout, 0xff, sizeof *layout); /* every field absent */
+  if (is_word(word, len, "puc"))
+    layout->family = LAYOUT_PUC;
+  else if (is_word(word, len, "luajit"))
+    layout->family = LAYOUT_LUAJIT;
+  else
+    return fail(p, "after `layout` comes puc or luajit, not", word != NULL ? word : "nothing",
+                word ? len : 7);
+  word = next_word(p, &len);
+  if (word == NULL || len != 3 || word[0] != '5' || word[1] != '.' || word[2] < '1' || word[2] > '5')
+    return fail(p, "the Lua version must be 5.1 to 5.5, not", word != NULL ? word : "nothing",
+                word ? len : 7);
+  layout->language = (uint8_t)(50 + word[2] - '0');
+  word = next_word(p, &len);
+  if (word == NULL || len < 3 || word[0] != '"' || word[len - 1] != '"')
+    return fail(p, "a layout needs a name in quotes", "", 0);
+  len = len - 2 < sizeof layout->name - 1 ? len - 2 : sizeof layout->name - 1;
+  memcpy(layout->name, word + 1, len);
+  layout->name[len] = '\0';
+  return true;
+}
+
+/* "lua_State tt=8 l_G=24 …" */
+static bool parse_fields(parser_t *p, layout_t *layout, const char *structure, size_t structure_len) {
+  size_t len;
+  for (const char *word; (word = next_word(p, &len)) != NULL;) {
+    const char *equals = memchr(word, '=', len);
+    char key[64];
+    unsigned long number = 0;
+    size_t digits = 0;
+    if (equals == NULL) return fail(p, "expected field=number, not", word, len);
+    for (const char *c = equals + 1; c < word + len && *c >= '0' && *c <= '9' && number < 65536;
+         c++, digits++)
+      number = number * 10 + (unsigned long)(*c - '0');
+    if (digits == 0 || equals + 1 + digits != word + len || number >= LAYOUT_ABSENT)
+      return fail(p, "not a number below 65535:", word, len);
+    int made =
+        snprintf(key, sizeof key, "%.*s.%.*s", (int)structure_len, structure, (int)(equals - word), word);
+    if (made < 0 || (size_t)made >= sizeof key || !layout_set(layout, key, (size_t)made, (uint16_t)number))
+      return fail(p, "no field is called", key, strnlen(key, sizeof key));
+  }
+  return true;
+}
+
+bool layout_parse(const char *text, size_t len, size_t *at, layout_t *layout, layout_error_t *error) {
+  parser_t p = {text + *at, text + len, 1, error};
+  bool inside = false;
+  error->text[0] = '\0';
+  for (const char *c = text; c < p.at; c++) p.line += *c == '\n';
+  while (p.at < p.end) {
+    const char *line = p.at;
+    size_t word_len;
+    const char *word = next_word(&p, &word_len);
+    if (is_word(word, word_len, "layout")) {
+      if (inside) {
+        p.at = line;
+        break;
+      }
+      inside = true;
+      if (!parse_head(&p, layout)) return false;
+    } else if (word != NULL) {
+      if (!inside) return fail(&p, "expected `layout`, not", word, word_len);
+      if (!parse_fields(&p, layout, word, word_len)) return false;
+    }
+    next_line(&p);
+  }
+  *at = (size_t)(p.at - text);
+  if (!inside) return false;
+  const char *missing = layout_missing(layout);
+  if (missing == NULL) return true;
+  snprintf(error->text, sizeof error->text, "the layout \"%s\" does not say %s", layout->name, missing);
+  return false;
+}
+
+/* -- writing ---------------------------------------------------------------------------------------------- */
+
+size_t layout_print(const layout_t *layout, char *text, size_t size) {
+  size_t count, used = 0;
+  const field_t *fields = fields_of(layout, &count);
+  const char *structure = "";
+  size_t structure_len = 0;
+#define PRINT(...)                                                                                     \
+  do {                                                                                                 \
+    int made = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0, __VA_ARGS__); \
+    used += made > 0 ? (size_t)made : 0;                                                               \
+  } while (0)
+  PRINT("layout %s 5.%d \"%s\"", layout->family == LAYOUT_PUC ? "puc" : "luajit", layout->language - 50,
+        layout->name);
+  for (size_t i = 0; i < count; i++) {
+    uint16_t number = value(layout, &fields[i]);
+    if (number == LAYOUT_ABSENT) continue;
+    const char *dot = strchr(fields[i].key, '.');
+    size_t len = (size_t)(dot - fields[i].key);
+    if (len != structure_len || memcmp(structure, fields[i].key, len) != 0)
+      PRINT("\n  %.*s", (int)len, fields[i].key);
+    structure = fields[i].key;
+    structure_len = len;
+    PRINT(" %s=%u", dot + 1, (unsigned)number);
+  }
+  PRINT("\n");
+#undef PRINT
+  return used;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* Where a Lua runtime keeps what a walk needs: offsets in its structures, as data.
+ *
+ * Known layouts stand in puc.layout and luajit.layout beside this file; `luapulse layout` makes such data from the debug
+ * information of any other build. Which layout a process has is decided by content, never by its version number alone. */
+#ifndef LUAPULSE_WALK_LAYOUT_H
+#define LUAPULSE_WALK_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LAYOUT_ABSENT UINT16_MAX /* this runtime has no such field */
+
+typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
+
+/* F(member, "STRUCT.field" in layout files, whether a layout can do without). Offsets and sizes in bytes. */
+#define LAYOUT_PUC_FIELDS(F)                                                                               \
+  F(state_tag, "lua_State.tt", false)                                                                      \
+  F(state_global, "lua_State.l_G", false)                                                                  \
+  F(state_ci, "lua_State.ci", false)                                                                       \
+  F(state_base_ci, "lua_State.base_ci", false) /* a pointer where CallInfo is an array, else the struct */ \
+  F(state_stack, "lua_State.stack", false)                                                                 \
+  F(state_stack_last, "lua_State.stack_last", false)                                                       \
+  F(state_jump, "lua_State.errorJmp", false)                                                               \
+  F(state_savedpc, "lua_State.savedpc", true) /* 5.1: pc of the running function */                        \
+  F(state_size_ci, "lua_State.size_ci", true) /* 5.1: length of the CallInfo array */                      \
+  F(global_main, "global_State.mainthread", true)                                                          \
+  F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                \
+  F(global_debt, "global_State.GCdebt", true)                                                              \
+  F(global_total, "global_State.totalbytes", true)                                                         \
+  F(ci_size, "CallInfo.size", false)                                                                       \
+  F(ci_func, "CallInfo.func", false)                                                                       \
+  F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                   \
+  F(ci_savedpc, "CallInfo.savedpc", false)                                                                 \
+  F(closure_tag, "Closure.tt", false)                                                                      \
+  F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                            \
+  F(closure_proto, "LClosure.p", false)                                                                    \
+  F(closure_code, "CClosure.f", false)                                                                     \
+  F(proto_size, "Proto.size", false)                                                                       \
+  F(proto_tag, "Proto.tt", false)                                                                          \
+  F(proto_source, "Proto.source", false)                                                                   \
+  F(proto_line, "Proto.linedefined", false)                                                                \
+  F(proto_last_line, "Proto.lastlinedefined", false)                                                       \
+  F(proto_code, "Proto.code", false)                                                                       \
+  F(proto_code_count, "Proto.sizecode", false)                                                             \
+  F(proto_lines, "Proto.lineinfo", false)                                                                  \
+  F(proto_line_count, "Proto.sizelineinfo", false)                                                         \
+  F(proto_anchors, "Proto.abslineinfo", true) /* 5.4: lineinfo holds differences */                        \
+  F(proto_anchor_count, "Proto.sizeabslineinfo", true)                                                     \
+  F(string_tag, "TString.tt", false)                                                                       \
+  F(string_length, "TString.len", false) /* of long strings where short ones have their own */             \
+  F(string_short_length, "TString.shrlen", true)                                                           \
+  F(string_bytes, "TString.contents", false)                                                               \
+  F(string_long_bytes, "TString.long", true) /* 5.5: pointer to the bytes of a long string */              \
+  F(tag_thread, "tag.thread", false)                                                                       \
+  F(tag_proto, "tag.proto", false)                                                                         \
+  F(tag_lua, "tag.lua", false) /* of function values in stack slots */                                     \
+  F(tag_c, "tag.c", false)                                                                                 \
+  F(tag_light, "tag.light", true)                                                                          \
+  F(tag_bytes, "tag.bytes", false) /* of a slot's tag that mean something */
+
+#define LAYOUT_LUAJIT_FIELDS(F)                                                     \
+  F(pointer, "ref.size", false) /* of a reference between objects: 8 (GC64) or 4 */ \
+  F(state_tag, "lua_State.gct", false)                                              \
+  F(state_global, "lua_State.glref", false)                                         \
+  F(state_base, "lua_State.base", false)                                            \
+  F(state_top, "lua_State.top", false)                                              \
+  F(state_max, "lua_State.maxstack", false)                                         \
+  F(state_stack, "lua_State.stack", false)                                          \
+  F(state_cframe, "lua_State.cframe", false)                                        \
+  F(state_size, "lua_State.size", false)                                            \
+  F(global_vmstate, "global_State.vmstate", false)                                  \
+  F(global_main, "global_State.mainthref", false)                                   \
+  F(global_current, "global_State.cur_L", false)                                    \
+  F(global_jit_base, "global_State.jit_base", false)                                \
+  F(global_gc_total, "global_State.gc.total", false)                                \
+  F(gg_global, "GG_State.g", false)                                                 \
+  F(gg_jit, "GG_State.J", false)                                                    \
+  F(gg_dispatch, "GG_State.dispatch", false)                                        \
+  F(gg_code, "GG_State.bcff", false) /* what follows the dispatch table */          \
+  F(jit_traces, "jit_State.trace", false)                                           \
+  F(jit_trace_count, "jit_State.sizetrace", false)                                  \
+  F(function_ffid, "GCfunc.ffid", false)                                            \
+  F(function_pc, "GCfunc.pc", false)                                                \
+  F(function_code, "GCfunc.f", false)                                               \
+  F(proto_size, "GCproto.size", false) /* the bytecode follows */                   \
+  F(proto_code_count, "GCproto.sizebc", false)                                      \
+  F(proto_const_count, "GCproto.sizekgc", false)                                    \
+  F(proto_bytes, "GCproto.sizept", false)                                           \
+  F(proto_source, "GCproto.chunkname", false)                                       \
+  F(proto_line, "GCproto.firstline", false)                                         \
+  F(proto_line_count, "GCproto.numline", false)                                     \
+  F(proto_lines, "GCproto.lineinfo", false)                                         \
+  F(string_length, "GCstr.len", false)                                              \
+  F(string_bytes, "GCstr.size", false)                                              \
+  F(trace_proto, "GCtrace.startpt", false)                                          \
+  F(trace_pc, "GCtrace.startpc", false)                                             \
+  F(trace_number, "GCtrace.traceno", false)                                         \
+  F(cframe_state, "cframe.L", false)                                                \
+  F(cframe_pc, "cframe.pc", false)                                                  \
+  F(cframe_previous, "cframe.prev", false)                                          \
+  F(cframe_results, "cframe.nres", false)
+
+#define LAYOUT_MEMBER(member, key, optional) uint16_t member;
+typedef struct {
+  LAYOUT_PUC_FIELDS(LAYOUT_MEMBER)
+} layout_puc_t;
+
+typedef struct {
+  LAYOUT_LUAJIT_FIELDS(LAYOUT_MEMBER)
+} layout_luajit_t;
+#undef LAYOUT_MEMBER
+
+typedef struct {
+  char name[96];    /* "Lua 5.4.3, 5.4.4" */
+  uint8_t family;   /* layout_family_t */
+  uint8_t language; /* 51 … 55 */
+  union {
+    layout_puc_t puc;
+    layout_luajit_t luajit;
+  };
+} layout_t;
+
+typedef struct {
+  char text[256]; /* "line 3: no field called lua_State.cii" */
+} layout_error_t;
+
+/* Reads the next layout of `text` at *at, which moves on. False at the end, or with a message in error->text. */
+bool layout_parse(const char *text, size_t len, size_t *at, layout_t *layout, layout_error_t *error);
+/* Writes it as layout_parse reads it, cut at size. Returns the length it has. */
+size_t layout_print(const layout_t *layout, char *text, size_t size);
+
+/* The i-th known layout, NULL past the last. Ordinary context; the first call reads them all. */
+const layout_t *layout_known(size_t i);
+/* Sets a field by its key in layout files; false when the family has none of that name. */
+bool layout_set(layout_t *layout, const char *key, size_t len, uint16_t value);
+/* The key of the first field that must be there and is not, NULL when complete. */
+const char *layout_missing(const layout_t *layout);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* How a walk reads memory: one function, which can fail. Behind it lies the own process, another one, or a recording. */
+#ifndef LUAPULSE_WALK_MEMORY_H
+#define LUAPULSE_WALK_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What is known of an address before it is read. */
+typedef enum {
+  WALK_GUESS, /* may lead nowhere */
+  WALK_LIVE   /* a live object of the VM leads there: in the own process a plain load will do */
+} walk_trust_t;
+
+/* Places that are read from their top downwards, piece by piece: worth fetching in larger pieces. */
+typedef enum { WALK_SLOTS, WALK_CALLS, WALK_REGIONS } walk_region_t;
+
+typedef struct walk_memory {
+  /* Copies [from, from + len); false when some of it cannot be read. */
+  bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);
+  /* Reads of the region will lie in [low, high), going down. May be NULL. */
+  void (*expect)(struct walk_memory *memory, walk_region_t region, uint64_t low, uint64_t high);
+} walk_memory_t;
+
+static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
+                             walk_trust_t trust) {
+  return memory->read(memory, to, from, len, trust);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading the own process; see memory_own.h. Runs in signal handlers: no malloc, no locks, no stdio. */
+#include "walk/memory_own.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+enum { PAGE = 4096 };
+
+static bool read_by_kernel(const memory_own_t *own, void *to, uint64_t from, size_t len) {
+  struct iovec local = {to, len}, remote = {(void *)(uintptr_t)from, len};
+  return process_vm_readv(own->pid, &local, 1, &remote, 1, 0) == (ssize_t)len;
+}
+
+/* The piece of the region that ends where the reader is now: what follows lies below. */
+static bool fill(const memory_own_t *own, memory_window_t *window, uint64_t from, uint32_t len) {
+  uint64_t end = from + len, start = end > MEMORY_WINDOW ? end - MEMORY_WINDOW : 0;
+  if (start < window->low) start = window->low;
+  window->len = 0;
+  if (!read_by_kernel(own, window->bytes, start, (size_t)(end - start))) return false;
+  window->start = start;
+  window->len = (uint32_t)(end - start);
+  return true;
+}
+
+/* Loads words of any kind, the red zones of a sanitizer included. */
+__attribute__((no_sanitize("address", "thread"))) static inline void load(void *to, uint64_t from,
+                                                                          uint32_t len) {
+  const volatile uint8_t *source = (const volatile uint8_t *)(uintptr_t)from;
+  uint8_t *target = to;
+  uint32_t i = 0;
+  if ((from & 7) == 0)
+    for (; i + 8 <= len; i += 8) {
+      uint64_t word = *(const volatile uint64_t *)(const volatile void *)(source + i);
+      __builtin_memcpy(target + i, &word, 8);
+    }
+  for (; i < len; i++) target[i] = source[i];
+}
+
+/* The first read of a page asks the kernel, the others need not. */
+static bool read_page(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
+  uint64_t page = from / PAGE, *slot = &own->pages[page % MEMORY_PAGES];
+  if (*slot == page && (from + len - 1) / PAGE == page) {
+    load(to, from, len);
+    return true;
+  }
+  if (!read_by_kernel(own, to, from, len)) return false;
+  *slot = page;
+  return true;
+}
+
+/* Two words at a time is what most reads are: not worth a call. */
+static inline void copy(void *to, const uint8_t *from, uint32_t len) {
+  if (len == 16)
+    __builtin_memcpy(to, from, 16);
+  else
+    memcpy(to, from, len);
+}
+
+static inline bool is_in(const memory_window_t *window, uint64_t from, uint32_t len) {
+  return from >= window->start && from + len <= window->start + window->len;
+}
+
+__attribute__((noinline)) static bool read_slowly(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
+  for (int i = 0; i < WALK_REGIONS; i++) {
+    memory_window_t *window = &own->windows[i];
+    if (from < window->low || from + len > window->high || len > MEMORY_WINDOW) continue;
+    if (!is_in(window, from, len) && !fill(own, window, from, len)) return false;
+    copy(to, window->bytes + (from - window->start), len);
+    return true;
+  }
+  return own->strict ? read_by_kernel(own, to, from, len) : read_page(own, to, from, len);
+}
+
+static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust) {
+  memory_own_t *own = (memory_own_t *)memory;                         /* its first member */
+  if (from < 65536 || from > ((uint64_t)1 << 47) - len) return false; /* no sum: it might wrap */
+  if (!own->strict && (trust == WALK_LIVE || (from >= own->stack_low && from + len <= own->stack_high))) {
+    load(to, from, len);
+    return true;
+  }
+  const memory_window_t *slots = &own->windows[WALK_SLOTS];
+  if (is_in(slots, from, len)) {
+    copy(to, slots->bytes + (from - slots->start), len);
+    return true;
+  }
+  return read_slowly(own, to, from, len);
+}
+
+static void expect(walk_memory_t *memory, walk_region_t region, uint64_t low, uint64_t high) {
+  memory_own_t *own = (memory_own_t *)memory;
+  memory_window_t *window = &own->windows[region];
+  if (window->low == low && window->high == high) return; /* what was fetched in this walk is still good */
+  window->low = low;
+  window->high = high;
+  window->start = window->len = 0;
+}
+
+void memory_own_init(memory_own_t *own, pid_t pid) {
+  own->memory = (walk_memory_t){read_own, expect};
+  own->pid = pid;
+  memory_own_begin(own, true, 0, 0);
+}
+
+void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high) {
+  own->strict = strict;
+  own->stack_low = stack_low;
+  own->stack_high = stack_high;
+  memset(own->pages, 0, sizeof own->pages);
+  for (int i = 0; i < WALK_REGIONS; i++)
+    own->windows[i].low = own->windows[i].high = own->windows[i].start = own->windows[i].len = 0;
+}

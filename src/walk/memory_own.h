@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory of the own process, read in a signal handler or by another thread of it.
+ *
+ * Guesses are read through the kernel (process_vm_readv), which fails where a load would fault: no fault handler, so the
+ * host's is its own. What live objects lead to is loaded directly, unless `strict`: then the VM may run on meanwhile, and
+ * everything goes through the kernel. Async-signal-safe; one user at a time. */
+#ifndef LUAPULSE_WALK_MEMORY_OWN_H
+#define LUAPULSE_WALK_MEMORY_OWN_H
+
+#include <sys/types.h>
+
+#include "walk/memory.h"
+
+enum { MEMORY_WINDOW = 16384, MEMORY_PAGES = 64 };
+
+typedef struct {
+  uint64_t low, high; /* where reads are expected */
+  uint64_t start;     /* what is in bytes[] now: [start, start + len) */
+  uint32_t len;       /* 0: nothing */
+  uint8_t bytes[MEMORY_WINDOW];
+} memory_window_t;
+
+typedef struct {
+  walk_memory_t memory; /* first */
+  pid_t pid;            /* of this process */
+  bool strict;
+  uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
+  memory_window_t windows[WALK_REGIONS];
+  uint64_t pages
+      [MEMORY_PAGES]; /* read in this walk already: mapped, because the thread that would unmap is this one */
+} memory_own_t;
+
+void memory_own_init(memory_own_t *own, pid_t pid);
+/* Before each walk: forgets what was fetched. */
+void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high);
+
+#endif

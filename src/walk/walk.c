@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* A walk as a whole: frames of all running coroutines, and the choice between the families; see walk.h. */
+#include "walk/walk.h"
+
+#include "walk/family.h"
+
+static bool is_puc(const walk_t *walk) {
+  return walk->layout->family == LAYOUT_PUC;
+}
+
+walk_reason_t walk_frames(walk_t *walk) {
+  walk->frame_count = 0;
+  walk->truncated = false;
+  walk->vmstate = WALK_VM_NONE;
+  for (uint32_t i = 0; i < walk->state_count && !walk->truncated; i++) {
+    walk_reason_t reason = is_puc(walk) ? puc_frames(walk, &walk->states[i], i == 0)
+                                        : luajit_frames(walk, &walk->states[i], i == 0);
+    if (reason != WALK_OK) return reason;
+  }
+  return walk->frame_count > 0 ? WALK_OK : WALK_NO_STATE;
+}
+
+bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {
+  return is_puc(walk) ? puc_state(walk, state, trust, out) : luajit_state(walk, state, trust, out);
+}
+
+uint64_t walk_main_of(walk_t *walk, uint64_t global) {
+  return is_puc(walk) ? puc_main_of(walk, global) : luajit_main_of(walk, global);
+}
+
+bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out) {
+  return is_puc(walk) ? puc_proto(walk, proto, trust, out) : luajit_proto(walk, proto, trust, out);
+}
+
+int32_t walk_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc) {
+  return is_puc(walk) ? puc_line(walk, proto, pc) : luajit_line(walk, proto, pc);
+}
+
+bool walk_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len) {
+  return is_puc(walk) ? puc_string(walk, string, to, size, len) : luajit_string(walk, string, to, size, len);
+}
+
+uint64_t walk_body_offset(const layout_t *layout) {
+  if (layout->family == LAYOUT_PUC) return 16; /* the first slot belongs to the coroutine's base call */
+  return layout->luajit.pointer == 8 ? 2 * 8 : 1 * 8; /* the first frame belongs to the state itself */
+}
+
+uint64_t walk_body(walk_t *walk, const walk_state_t *state) {
+  uint64_t body = 0;
+  walk_read(walk->memory, &body, state->stack + walk_body_offset(walk->layout), sizeof body, WALK_GUESS);
+  return body;
+}
+
+const char *walk_reason_name(walk_reason_t reason) {
+  static const char *const names[WALK_REASONS] = {"ok",       "no state",    "bad call record",
+                                                  "bad slot", "no function", "bad function",
+                                                  "bad base", "bad link",    "endless"};
+  return reason < WALK_REASONS ? names[reason] : "unknown";
+}

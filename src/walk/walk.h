@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* Lua stacks out of raw memory: find the lua_State that runs on a native stack, walk its frames and those of the coroutines
+ * that resumed it, tell functions and lines. Without the Lua interface, on a process stopped at any instruction.
+ *
+ * Mental model. A walk has a layout (where things are), a memory (how to read) and the registers of the interrupted
+ * thread. It trusts nothing: every read can fail, every loop is bounded, every failure has a reason that is counted. One
+ * walk_t serves one thread at a time; it is large and holds no pointers into itself, so it may live anywhere.
+ *
+ * No Lua, no libc beyond memcpy: the same source serves a signal handler, another process and recorded memory. */
+#ifndef LUAPULSE_WALK_WALK_H
+#define LUAPULSE_WALK_WALK_H
+
+#include <stddef.h>
+
+#include "walk/layout.h"
+#include "walk/memory.h"
+
+enum {
+  WALK_MAX_FRAMES = 1024,
+  WALK_MAX_STATES = 64, /* running coroutines of one native stack */
+  WALK_MAX_REGISTERS = 32,
+  WALK_SCAN_BYTES = 65536, /* of native stack looked at for lua_States */
+  WALK_MAX_LOOKS = 1024    /* words of it that may be one */
+};
+
+typedef enum {
+  WALK_OK,
+  WALK_NO_STATE,     /* no Lua runs on this native stack */
+  WALK_BAD_CALLINFO, /* a call record cannot be read or leads nowhere */
+  WALK_BAD_SLOT,     /* a stack slot cannot be read: the stack is being moved */
+  WALK_NO_FUNCTION,  /* the slot of a call holds no function */
+  WALK_BAD_FUNCTION, /* the function's memory holds none */
+  WALK_BAD_BASE,     /* LuaJIT: no valid frame to start from */
+  WALK_BAD_LINK,     /* LuaJIT: a frame leads outside the stack */
+  WALK_ENDLESS,      /* more steps than any stack has */
+  WALK_REASONS
+} walk_reason_t;
+
+typedef enum { WALK_LUA, WALK_C, WALK_BUILTIN } walk_kind_t;
+
+typedef struct {
+  uint64_t function; /* the function object; 0 for a light C function */
+  uint64_t proto;    /* WALK_LUA: its prototype */
+  uint64_t code;     /* WALK_C, WALK_BUILTIN: address of the C function (or of the built-in's code) */
+  uint64_t pc;       /* WALK_LUA: address of the instruction at work, 0 when unknown */
+  uint32_t kind;     /* walk_kind_t */
+  uint32_t ffid;     /* WALK_BUILTIN: its number */
+} walk_frame_t;
+
+/* A coroutine that runs on the native stack: itself, or by having resumed one that does. */
+typedef struct {
+  uint64_t state;  /* lua_State */
+  uint64_t global; /* global_State */
+  uint64_t place;  /* on the native stack: its innermost protected call (PUC), its C frame (LuaJIT) */
+  uint64_t call;   /* PUC: CallInfo of the running function; LuaJIT: base */
+  uint64_t first;  /* PUC: CallInfo below the first */
+  uint64_t stack, stack_end;
+  uint64_t savedpc; /* 5.1 */
+  uint64_t cframe;  /* LuaJIT: as in lua_State, flags included */
+} walk_state_t;
+
+typedef struct {
+  uint64_t values[WALK_MAX_REGISTERS]; /* as the platform numbers them, see registers.h */
+  uint32_t count;
+  uint64_t pc, sp;
+} walk_registers_t;
+
+typedef struct {
+  uint64_t start, end;
+} walk_range_t;
+
+/* LuaJIT: what the VM was doing. */
+typedef enum {
+  WALK_VM_NONE, /* PUC */
+  WALK_VM_INTERPRETER,
+  WALK_VM_TRACE,
+  WALK_VM_C,
+  WALK_VM_GC,
+  WALK_VM_COMPILER, /* recording, optimising, assembling */
+  WALK_VM_EXIT
+} walk_vmstate_t;
+
+typedef struct walk {
+  const layout_t *layout;
+  walk_memory_t *memory;
+  walk_registers_t registers;
+  uint64_t stack_high;      /* end of the native stack, or a bound for it */
+  bool stack_known;         /* it is the end: nothing up to it is a lua_State */
+  uint64_t vm_low, vm_high; /* LuaJIT: code of the interpreter, 0 when unknown */
+
+  /* What need not be read to be known for no lua_State: whose address has not this remainder by 16 (mask 15, or 7: by 8),
+   * or lies in a program or library. Sorted; NULL: none is known. */
+  uint64_t state_mask, state_rest;
+  const walk_range_t *images;
+  uint32_t image_count;
+
+  /* The VMs that count: NULL takes any whose memory is consistent. */
+  bool (*accepts)(void *context, uint64_t global);
+  /* True when a C function never runs other coroutines without a Lua frame on top of it. NULL: none is known. */
+  bool (*inert)(void *context, uint64_t code);
+  void *context;
+  uint64_t likely_global; /* LuaJIT: the VM whose current state is asked for first; alive, 0 none */
+  bool alone;             /* no other VM counts: nothing else can run inside this one */
+  uint64_t likely_main;   /* PUC: a main thread that is alive, looked at first; 0 none */
+
+  /* the coroutines found, innermost first; kept for the next walk, which checks them first */
+  walk_state_t states[WALK_MAX_STATES];
+  uint32_t state_count;
+  uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
+  walk_state_t last[WALK_MAX_STATES];
+  uint32_t last_count;
+
+  /* the frames found, leaf first */
+  walk_frame_t frames[WALK_MAX_FRAMES];
+  uint32_t frame_count;
+  bool truncated;
+  walk_vmstate_t vmstate;
+  uint32_t trace; /* its number, when vmstate is WALK_VM_TRACE */
+
+  /* PUC: how often each register alone held the pc, to decide when two might */
+  uint32_t pc_votes[WALK_MAX_REGISTERS];
+} walk_t;
+
+/* Finds the coroutines that run on the native stack: walk->states. */
+walk_reason_t walk_find(walk_t *walk);
+/* Their frames, one stack from the leaf to the root: walk->frames. */
+walk_reason_t walk_frames(walk_t *walk);
+
+/* What a function's prototype tells. */
+typedef struct {
+  uint64_t proto;
+  uint64_t source; /* string object */
+  uint64_t code, code_end;
+  uint64_t lines, anchors;
+  uint32_t line_count, anchor_count;
+  int32_t line, last_line; /* of definition */
+} walk_proto_t;
+
+bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+/* The line of the instruction at pc, 0 when unknown. */
+int32_t walk_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+/* Copies at most size bytes of a string object. False when it is none; *len is its whole length. */
+bool walk_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+
+/* The main thread of a VM, 0 when it cannot be read. */
+uint64_t walk_main_of(walk_t *walk, uint64_t global);
+/* Reads the lua_State at `state`; false when there is none. place is 0 when it does not run. */
+bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+
+/* What stands where a coroutine keeps its first function: tells it from another one at the same address. 0: unreadable. */
+uint64_t walk_body(walk_t *walk, const walk_state_t *state);
+uint64_t walk_body_offset(const layout_t *layout); /* from the bottom of its stack */
+
+const char *walk_reason_name(walk_reason_t reason);
+
+#endif

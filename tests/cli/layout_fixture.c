@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/* Structures with Lua's names, in the shapes of several Luas and at offsets that no Lua has. Compiled with -g it is a
+ * Lua for `luapulse layout`; run, it prints what the compiler says of the same fields.
+ *   -DSHAPE=51, 54, 55 or 21 (LuaJIT, with references of -DREF_BITS=64 or 32)
+ *   -DPAD=N moves everything, -DTEXT='"…"' is a text of version, -DWITHOUT_JUMP leaves out a field */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifndef PAD
+#define PAD 24
+#endif
+#ifdef TEXT
+const char version_text[] = TEXT;
+#endif
+
+typedef unsigned char byte_t;
+typedef struct {
+  char pad[PAD];
+} pad_t;
+
+#define AT(key, type, member) printf("%s=%zu\n", key, offsetof(type, member))
+#define SIZE(key, type) printf("%s=%zu\n", key, sizeof(type))
+#define PLACE(type, member) AT(#type "." #member, type, member)
+
+#if SHAPE != 21
+
+#define HEADER \
+  void *next;  \
+  pad_t pad;   \
+  byte_t tt, marked
+
+struct lua_State;
+#if SHAPE == 51
+typedef union TString {
+  double align;
+  struct {
+    HEADER;
+    size_t len;
+  } tsv;
+} TString;
+#else
+typedef struct TString {
+  HEADER;
+  byte_t extra, shrlen;
+  union {
+    size_t lnglen;
+    struct TString *hnext;
+  } u;
+#if SHAPE == 55
+  char *contents;
+#else
+  char contents[1];
+#endif
+} TString;
+#endif
+
+typedef struct Proto {
+  HEADER;
+  int sizelineinfo, linedefined, sizecode, lastlinedefined;
+#if SHAPE != 51
+  int sizeabslineinfo;
+  void *abslineinfo;
+#endif
+  const volatile uint32_t *code;
+  void *lineinfo;
+  TString *source;
+} Proto;
+
+typedef struct LClosure {
+  HEADER;
+#if SHAPE == 51
+  byte_t isC;
+#endif
+  Proto *p;
+} LClosure;
+
+typedef struct CClosure {
+  HEADER;
+  void *more;
+  int (*f)(struct lua_State *);
+} CClosure;
+
+/* without a tag: found by its typedef */
+typedef struct {
+#if SHAPE == 51
+  void *base, *func;
+  pad_t pad;
+  const uint32_t *savedpc;
+#else
+  union {
+    void *p;
+    ptrdiff_t offset;
+  } func;
+  struct CallInfo *previous;
+  union {
+    struct {
+      pad_t pad;
+      const uint32_t *savedpc;
+    } l;
+    void *k;
+  } u;
+#endif
+  short last;
+} CallInfo;
+
+struct lua_State {
+  HEADER;
+  struct global_State *l_G;
+  struct { /* a nameless member */
+    int unused;
+    union {
+      CallInfo *ci;
+      void *other;
+    };
+  };
+#if SHAPE == 51
+  const uint32_t *savedpc;
+  CallInfo *base_ci;
+  int size_ci;
+#else
+  CallInfo base_ci;
+#endif
+#ifndef WITHOUT_JUMP
+  void *errorJmp;
+#endif
+  void *stack_last, *stack;
+};
+typedef struct lua_State lua_State;
+
+typedef struct LX {
+  byte_t extra[PAD];
+  lua_State l;
+} LX;
+
+typedef struct global_State {
+  pad_t pad;
+  void *strt;
+#if SHAPE == 55
+  ptrdiff_t GCtotalbytes, GCdebt;
+  LX mainth;
+#else
+  size_t totalbytes;
+#if SHAPE != 51
+  ptrdiff_t GCdebt;
+#endif
+  lua_State *mainthread;
+#endif
+} global_State;
+
+lua_State state;
+global_State global;
+CallInfo call;
+LClosure lua_closure;
+CClosure c_closure;
+
+int main(void) {
+  PLACE(lua_State, tt), PLACE(lua_State, l_G), PLACE(lua_State, ci), PLACE(lua_State, base_ci);
+  PLACE(lua_State, stack), PLACE(lua_State, stack_last);
+#ifndef WITHOUT_JUMP
+  PLACE(lua_State, errorJmp);
+#endif
+#if SHAPE == 55
+  PLACE(global_State, mainth.l);
+  AT("global_State.totalbytes", global_State, GCtotalbytes);
+  AT("TString.long", TString, contents);
+#else
+  PLACE(global_State, mainthread), PLACE(global_State, totalbytes);
+#endif
+#if SHAPE == 51
+  PLACE(lua_State, savedpc), PLACE(lua_State, size_ci), PLACE(CallInfo, savedpc);
+  AT("Closure.isC", LClosure, isC);
+  AT("TString.tt", TString, tsv.tt), AT("TString.len", TString, tsv.len);
+  SIZE("TString.contents", TString);
+#else
+  PLACE(global_State, GCdebt), PLACE(CallInfo, previous), PLACE(TString, tt), PLACE(TString, shrlen);
+  AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
+  PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);
+#endif
+  SIZE("CallInfo.size", CallInfo), SIZE("Proto.size", Proto);
+  PLACE(CallInfo, func), PLACE(LClosure, p), PLACE(CClosure, f), AT("Closure.tt", LClosure, tt);
+  PLACE(Proto, tt), PLACE(Proto, source), PLACE(Proto, linedefined), PLACE(Proto, lastlinedefined);
+  PLACE(Proto, code), PLACE(Proto, sizecode), PLACE(Proto, lineinfo), PLACE(Proto, sizelineinfo);
+  return 0;
+}
+
+#else
+
+typedef struct GCRef {
+#if REF_BITS == 32
+  uint32_t gcptr32;
+#else
+  uint64_t gcptr64;
+#endif
+} GCRef;
+#define HEADER   \
+  GCRef nextgc;  \
+  byte_t marked; \
+  pad_t pad;     \
+  byte_t gct
+
+typedef struct lua_State {
+  HEADER;
+  GCRef cframe, glref, base, top, stack, maxstack;
+} lua_State;
+typedef struct global_State {
+  pad_t pad;
+  struct {
+    int state;
+    size_t total;
+  } gc;
+  GCRef cur_L, jit_base, mainthref;
+  int vmstate;
+} global_State;
+typedef struct jit_State {
+  pad_t pad;
+  int sizetrace;
+  GCRef *trace;
+} jit_State;
+typedef struct GG_State {
+  lua_State L;
+  global_State g;
+  jit_State J;
+  void *dispatch[PAD];
+  uint32_t bcff[PAD];
+} GG_State;
+typedef struct GCfuncL {
+  HEADER;
+  byte_t ffid;
+  GCRef pc;
+} GCfuncL;
+typedef struct GCfuncC {
+  HEADER;
+  byte_t ffid;
+  GCRef pc;
+  void *f;
+} GCfuncC;
+typedef struct GCproto {
+  HEADER;
+  int sizept, sizekgc, sizebc, numline, firstline;
+  GCRef lineinfo, chunkname;
+} GCproto;
+typedef struct GCstr {
+  HEADER;
+  uint32_t len;
+} GCstr;
+typedef struct GCtrace {
+  HEADER;
+  GCRef startpc, startpt;
+  uint16_t traceno;
+} GCtrace;
+
+GG_State gg;
+GCfuncL lua_function;
+GCfuncC c_function;
+GCproto proto;
+GCstr string;
+GCtrace trace;
+
+int main(void) {
+  SIZE("ref.size", GCRef), SIZE("lua_State.size", lua_State), SIZE("GCproto.size", GCproto);
+  SIZE("GCstr.size", GCstr);
+  PLACE(lua_State, gct), PLACE(lua_State, glref), PLACE(lua_State, base), PLACE(lua_State, top);
+  PLACE(lua_State, maxstack), PLACE(lua_State, stack), PLACE(lua_State, cframe);
+  PLACE(global_State, vmstate), PLACE(global_State, mainthref), PLACE(global_State, cur_L);
+  PLACE(global_State, jit_base), PLACE(global_State, gc.total);
+  PLACE(GG_State, g), PLACE(GG_State, J), PLACE(GG_State, dispatch), PLACE(GG_State, bcff);
+  PLACE(jit_State, trace), PLACE(jit_State, sizetrace);
+  AT("GCfunc.ffid", GCfuncL, ffid), AT("GCfunc.pc", GCfuncL, pc), AT("GCfunc.f", GCfuncC, f);
+  PLACE(GCproto, sizebc), PLACE(GCproto, sizekgc), PLACE(GCproto, sizept), PLACE(GCproto, chunkname);
+  PLACE(GCproto, firstline), PLACE(GCproto, numline), PLACE(GCproto, lineinfo), PLACE(GCstr, len);
+  PLACE(GCtrace, startpt), PLACE(GCtrace, startpc), PLACE(GCtrace, traceno);
+  return 0;
+}
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* Layout data: what is written is what is read, and hostile text is refused in words. */
+#include "walk/layout.h"
+
+#include <stdlib.h>
+
+#include "unit.h"
+
+enum { TEXT_BYTES = 8192 };
+
+/* Parses a copy without a byte to spare, so that a sanitizer sees what is read past the end. */
+static bool parse(const char *text, size_t len, size_t *at, layout_t *layout, layout_error_t *error) {
+  char *copy = malloc(len > 0 ? len : 1);
+  memcpy(copy, text, len);
+  memset(error->text, 'x', sizeof error->text);
+  bool done = layout_parse(copy, len, at, layout, error);
+  free(copy);
+  assert_non_null(memchr(error->text, '\0', sizeof error->text));
+  return done;
+}
+
+static bool same_layout(const layout_t *a, const layout_t *b) {
+  if (a->family != b->family || a->language != b->language || strcmp(a->name, b->name) != 0) return false;
+  return a->family == LAYOUT_PUC ? memcmp(&a->puc, &b->puc, sizeof a->puc) == 0
+                                 : memcmp(&a->luajit, &b->luajit, sizeof a->luajit) == 0;
+}
+
+static void every_known_layout_prints_and_parses_back(void **state) {
+  (void)state;
+  char text[TEXT_BYTES];
+  const layout_t *known;
+  size_t count = 0;
+  for (; (known = layout_known(count)) != NULL; count++) {
+    size_t len = layout_print(known, text, sizeof text), at = 0;
+    layout_t back;
+    layout_error_t error;
+    assert_true(len < sizeof text && len == strlen(text));
+    assert_true(parse(text, len, &at, &back, &error));
+    assert_string_equal(error.text, "");
+    assert_int_equal(at, len);
+    assert_true(same_layout(known, &back));
+    assert_null(layout_missing(known));
+    /* without the newline at its end it is the same */
+    at = 0;
+    assert_true(parse(text, len - 1, &at, &back, &error));
+    assert_true(same_layout(known, &back));
+    /* there is no second one */
+    at = len;
+    assert_false(parse(text, len, &at, &back, &error));
+    assert_string_equal(error.text, "");
+  }
+  assert_true(count > 10);
+}
+
+/* An error in the files would end the list early, in silence. */
+static void every_block_of_the_files_is_known(void **state) {
+  (void)state;
+  static char text[65536];
+  const char *paths[] = {"src/walk/puc.layout", "src/walk/luajit.layout"};
+  size_t count = 0;
+  for (size_t i = 0; i < 2; i++) {
+    FILE *file = fopen(paths[i], "r");
+    assert_non_null(file);
+    size_t len = fread(text, 1, sizeof text, file), at = 0;
+    fclose(file);
+    assert_true(len > 0 && len < sizeof text);
+    layout_t layout;
+    layout_error_t error;
+    while (parse(text, len, &at, &layout, &error)) {
+      assert_non_null(layout_known(count));
+      assert_true(same_layout(&layout, layout_known(count++)));
+    }
+    assert_string_equal(error.text, "");
+    assert_int_equal(at, len);
+  }
+  assert_null(layout_known(count));
+}
+
+static void print_is_cut_at_size_and_tells_the_whole_length(void **state) {
+  (void)state;
+  char whole[TEXT_BYTES];
+  size_t len = layout_print(layout_known(0), whole, sizeof whole);
+  for (size_t size = 0; size <= len + 1; size++) {
+    char *part = malloc(size + 1);
+    part[size] = '\x7f';
+    assert_int_equal(layout_print(layout_known(0), part, size), len);
+    assert_int_equal(part[size], '\x7f');
+    if (size > 0) {
+      assert_memory_equal(part, whole, size - 1);
+      assert_int_equal(part[size - 1], '\0');
+    }
+    free(part);
+  }
+  assert_int_equal(layout_print(layout_known(0), NULL, 0), len);
+}
+
+static void blocks_follow_each_other_among_comments(void **state) {
+  (void)state;
+  char text[3 * TEXT_BYTES] = "# made by hand\r\n\n   # indented\n";
+  for (size_t i = 0; i < 2; i++) {
+    layout_print(layout_known(i), text + strlen(text), TEXT_BYTES);
+    strcat(text, i == 0 ? "\t\n# between\n" : "#end");
+  }
+  size_t at = 0;
+  layout_t layout;
+  layout_error_t error;
+  for (size_t i = 0; i < 2; i++) {
+    assert_true(parse(text, strlen(text), &at, &layout, &error));
+    assert_true(same_layout(&layout, layout_known(i)));
+  }
+  assert_false(parse(text, strlen(text), &at, &layout, &error));
+  assert_string_equal(error.text, "");
+  /* nothing at all is the end, too */
+  at = 0;
+  assert_false(parse("", 0, &at, &layout, &error));
+  assert_string_equal(error.text, "");
+}
+
+static void errors_name_the_line_and_the_word(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *line, *word;
+  } wrong[] = {
+      {"hello\n", "line 1:", "hello"},
+      {"\n\n  lua_State tt=8\n", "line 3:", "lua_State"},
+      {"layout", "line 1:", "nothing"},
+      {"layout perl 5.1 \"x\"\n", "line 1:", "perl"},
+      {"layout puc\n", "line 1:", "nothing"},
+      {"layout puc 5.6 \"x\"\n", "line 1:", "5.6"},
+      {"layout puc 5.0 \"x\"\n", "line 1:", "5.0"},
+      {"layout puc 51 \"x\"\n", "line 1:", "51"},
+      {"layout puc 5.1\n", "line 1:", "name"},
+      {"layout puc 5.1 x\n", "line 1:", "name"},
+      {"layout puc 5.1 \"\"\n", "line 1:", "name"},
+      {"layout puc 5.1 \"x\n", "line 1:", "name"},
+      {"layout puc 5.1 \"x\"\n lua_State tt\n", "line 2:", "tt"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=\n", "line 2:", "tt="},
+      {"layout puc 5.1 \"x\"\n# c\n lua_State tt=8x\n", "line 3:", "tt=8x"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=-1\n", "line 2:", "tt=-1"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=0x8\n", "line 2:", "tt=0x8"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=65535\n", "line 2:", "tt=65535"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=18446744073709551616\n", "line 2:", "tt=18446744073709551616"},
+      {"layout puc 5.1 \"x\"\n lua_State cii=8\n", "line 2:", "lua_State.cii"},
+      {"layout puc 5.1 \"x\"\n lua_State =8\n", "line 2:", "lua_State."},
+      {"layout luajit 5.1 \"x\"\n Proto size=8\n", "line 2:", "Proto.size"},
+      {"layout puc 5.1 \"x\"\n lua_State tt=8\nlayout", "\"x\"", "lua_State.l_G"}, /* not complete */
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    size_t at = 0;
+    layout_t layout;
+    layout_error_t error;
+    assert_false(parse(wrong[i].text, strlen(wrong[i].text), &at, &layout, &error));
+    if (strstr(error.text, wrong[i].line) == NULL || strstr(error.text, wrong[i].word) == NULL)
+      fail_msg("%s -> %s", wrong[i].text, error.text);
+  }
+}
+
+static void the_line_is_counted_from_the_beginning_of_the_text(void **state) {
+  (void)state;
+  char text[2 * TEXT_BYTES], expected[32];
+  size_t lines = 1, at = 0, len = layout_print(layout_known(0), text, TEXT_BYTES);
+  for (size_t i = 0; i < len; i++) lines += text[i] == '\n';
+  strcat(text, "layout puc 5.9 \"x\"\n");
+  layout_t layout;
+  layout_error_t error;
+  assert_true(parse(text, strlen(text), &at, &layout, &error));
+  assert_false(parse(text, strlen(text), &at, &layout, &error));
+  snprintf(expected, sizeof expected, "line %zu:", lines);
+  assert_non_null(strstr(error.text, expected));
+}
+
+static void cut_text_is_an_error_or_complete(void **state) {
+  (void)state;
+  char text[TEXT_BYTES];
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    size_t len = layout_print(known, text, sizeof text);
+    for (size_t cut = 0; cut < len; cut++) {
+      size_t at = 0;
+      layout_t layout;
+      layout_error_t error;
+      if (parse(text, cut, &at, &layout, &error))
+        assert_null(layout_missing(&layout));
+      else
+        assert_true(cut == 0 || error.text[0] != '\0');
+    }
+  }
+}
+
+static void any_byte_anywhere_ends_in_words(void **state) {
+  (void)state;
+  static const char bytes[] = {'\0', '"', '=', '#', '\n', '\r', '\xff', '9', '.', ' '};
+  char text[TEXT_BYTES];
+  size_t len = layout_print(layout_known(0), text, sizeof text);
+  for (size_t i = 0; i < len; i++)
+    for (size_t b = 0; b < sizeof bytes; b++) {
+      char old = text[i];
+      text[i] = bytes[b];
+      size_t at = 0;
+      layout_t layout;
+      layout_error_t error;
+      bool done = parse(text, len, &at, &layout, &error);
+      assert_true(done || error.text[0] != '\0');
+      if (done) assert_null(layout_missing(&layout));
+      assert_true(at <= len);
+      text[i] = old;
+    }
+}
+
+static void words_of_any_length_are_refused(void **state) {
+  (void)state;
+  static char text[200000];
+  static const char *const begin[] = {"",
+                                      "layout ",
+                                      "layout puc ",
+                                      "layout puc 5.1 \"x\"\n",
+                                      "layout puc 5.1 \"x\"\n lua_State ",
+                                      "layout puc 5.1 \"x\"\n lua_State tt="};
+  for (size_t i = 0; i < sizeof begin / sizeof *begin; i++) {
+    size_t len = strlen(begin[i]), at = 0;
+    memset(text, '7', sizeof text);
+    memcpy(text, begin[i], len);
+    layout_t layout;
+    layout_error_t error;
+    assert_false(parse(text, sizeof text, &at, &layout, &error));
+    assert_string_not_equal(error.text, "");
+    /* and with an equals sign far away */
+    text[sizeof text - 2] = '=';
+    at = 0;
+    assert_false(parse(text, sizeof text, &at, &layout, &error));
+  }
+}
+
+static void a_long_name_is_cut(void **state) {
+  (void)state;
+  char text[TEXT_BYTES], body[TEXT_BYTES], name[300];
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  layout_print(layout_known(0), body, sizeof body);
+  snprintf(text, sizeof text, "layout puc 5.1 \"%s\"%s", name, strchr(body, '\n'));
+  size_t at = 0;
+  layout_t layout;
+  layout_error_t error;
+  assert_true(parse(text, strlen(text), &at, &layout, &error));
+  assert_int_equal(strlen(layout.name), sizeof layout.name - 1);
+}
+
+static void set_takes_the_keys_of_its_family_only(void **state) {
+  (void)state;
+  layout_t layout = *layout_known(0);
+  assert_int_equal(layout.family, LAYOUT_PUC);
+  assert_true(layout_set(&layout, "lua_State.tt", 12, 77));
+  assert_int_equal(layout.puc.state_tag, 77);
+  assert_false(layout_set(&layout, "lua_State.gct", 13, 1));
+  assert_false(layout_set(&layout, "lua_State.t", 11, 1));
+  assert_true(layout_set(&layout, "lua_State.ci", 12, LAYOUT_ABSENT));
+  assert_string_equal(layout_missing(&layout), "lua_State.ci");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_known_layout_prints_and_parses_back),
+    cmocka_unit_test(every_block_of_the_files_is_known),
+    cmocka_unit_test(print_is_cut_at_size_and_tells_the_whole_length),
+    cmocka_unit_test(blocks_follow_each_other_among_comments),
+    cmocka_unit_test(errors_name_the_line_and_the_word),
+    cmocka_unit_test(the_line_is_counted_from_the_beginning_of_the_text),
+    cmocka_unit_test(cut_text_is_an_error_or_complete),
+    cmocka_unit_test(any_byte_anywhere_ends_in_words),
+    cmocka_unit_test(words_of_any_length_are_refused),
+    cmocka_unit_test(a_long_name_is_cut),
+    cmocka_unit_test(set_takes_the_keys_of_its_family_only),
+};
+UNIT_MAIN(tests)
