@@ -131,7 +131,10 @@ static void offer_result(search_t *s, int arguments, const char *name) {
   lua_pop(s->L, 1);
 }
 
-void name_announce_hidden(vm_t *vm, lua_State *L) {
+void name_announce_hidden(vm_t *vm, lua_State *host) {
+  if (vm->luajit && lua_gethook(host) != NULL) return; /* it would see the calls */
+  lua_State *L = lua_newthread(host);
+  if (!vm->luajit) lua_sethook(L, NULL, 0, 0);
   search_t s = {.vm = vm, .L = L};
   if (push_standard(&s, "coroutine", "wrap")) {
     if (luaL_loadbuffer(L, "", 0, "=luapulse") == 0) /* it is not run; 5.1 wants a function written in Lua */
@@ -148,6 +151,7 @@ void name_announce_hidden(vm_t *vm, lua_State *L) {
     lua_newtable(L);
     offer_result(&s, 1, "ipairs");
   }
+  lua_pop(host, 1);
 }
 
 void name_search(vm_t *vm, lua_State *L) {

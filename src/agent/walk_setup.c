@@ -165,6 +165,7 @@ static bool run_check(lua_State *L, check_t *check) {
   check->probe->why = "the check could not be run";
   int top = lua_gettop(L), results;
   lua_State *co = lua_newthread(L);
+  if (check->candidate->family == LAYOUT_PUC) lua_sethook(co, NULL, 0, 0); /* it inherits the host's, of L */
   if (luaL_loadbuffer(co, chunk, sizeof chunk - 1, "=luapulse.check") == 0) {
     lua_pushcfunction(co, check_here);
     lua_pushlightuserdata(co, check);
@@ -324,11 +325,20 @@ typedef struct {
   bool ok;
 } setup_call_t;
 
+/* Runs `learn`, which calls functions, where no hook of the host sees it; not at all where all coroutines share one. */
+static void quietly(lua_State *L, void (*learn)(lua_State *L)) {
+  if (layout.family == LAYOUT_LUAJIT && lua_gethook(L) != NULL) return;
+  lua_State *co = lua_newthread(L);
+  if (layout.family == LAYOUT_PUC) lua_sethook(co, NULL, 0, 0);
+  learn(co);
+  lua_pop(L, 1);
+}
+
 static int setup_protected(lua_State *L) {
   setup_call_t *call = lua_touserdata(L, 1);
   call->ok = check_vm(call->vm, L, call->file, &call->check);
   if (call->ok) {
-    inert_learn(L);
+    quietly(L, inert_learn);
     learn_images();
     learn_alignment(L);
   }
@@ -343,8 +353,13 @@ static void give_lock(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* A recursive mutex knows its owner by number, and the child's thread has another. */
+static void make_lock(void) {
+  lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
 static void guard_forks(void) {
-  pthread_atfork(take_lock, give_lock, give_lock);
+  pthread_atfork(take_lock, give_lock, make_lock);
 }
 
 bool walk_setup(vm_t *vm, lua_State *L, const char *file) {
