@@ -103,6 +103,8 @@ demo: deps
 
 bench: test-deps
 	@$(MAKE) --no-print-directory build
+	@bench/accuracy
+	@echo
 	@bench/run $(BENCH)
 
 # -- install ----------------------------------------------------------------------------------------------------------
@@ -172,6 +174,7 @@ check: test-deps
 test: test-deps
 	@$(MAKE) --no-print-directory tests-build
 	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
+	@$(MAKE) --no-print-directory SANITIZE=thread build/sanitize-thread/tests/host/threads
 	@tests/run $(T)
 
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.

@@ -50,11 +50,21 @@ bool perf_clock_set(int fd, uint64_t gap) {
   return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0 && ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) == 0;
 }
 
-void perf_clock_close(int fd) {
+static bool is_event(int fd) {
   char path[64], target[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   ssize_t len = readlink(path, target, sizeof target - 1);
-  if (len <= 0) return;
+  if (len <= 0) return false;
   target[len] = '\0';
-  if (strstr(target, "perf_event") != NULL) close(fd);
+  return strstr(target, "perf_event") != NULL;
+}
+
+void perf_clock_close(int fd) {
+  if (!is_event(fd)) return;
+  ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
+  close(fd);
+}
+
+void perf_clock_close_copy(int fd) {
+  if (is_event(fd)) close(fd);
 }

@@ -16,8 +16,11 @@
 int perf_clock_open(pid_t tid, int signal);
 /* The next tick comes after `gap` nanoseconds of CPU time, if that is in user mode, else later. Async-signal-safe. */
 bool perf_clock_set(int fd, uint64_t gap);
-/* Closes the descriptor if it still is one of these: a host may have closed all it did not know and reused the number. */
+/* Stops the event: it would live on, and tick, while a forked child has a copy of its descriptor. Closes the descriptor if it
+ * still is one of these: a host may have closed all it did not know and reused the number. */
 void perf_clock_close(int fd);
+/* In a forked child: closes its copy, and leaves the event, which is the parent's, alone. */
+void perf_clock_close_copy(int fd);
 /* A standard signal nobody handles, 0 when there is none. Not a real-time one: when those cannot be queued the kernel
  * sends SIGIO in their place, of which the host would die. */
 int perf_clock_signal(void);

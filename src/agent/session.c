@@ -3,6 +3,7 @@
 #include "agent/session.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +21,13 @@
 #include "agent/walker.h"
 #include "name/source.h"
 #include "profile/mem.h"
+
+/* Opening and reading files are cancellation points: a thread that is cancelled in the middle would leave locks behind. */
+static int hold_cancellation(void) {
+  int state;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  return state;
+}
 
 static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
 
@@ -275,8 +283,8 @@ static int unwatch_protected(lua_State *L) {
   return 0;
 }
 
-bool session_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
-                   failure_t *failure) {
+static bool do_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
+                     failure_t *failure) {
   if (!check_options(options, failure)) return false;
   if (!lv_check_stack(L, LUA_MINSTACK)) return failure_set(failure, "no room on the Lua stack");
   start_t s = {.options = options, .region = region, .failure = failure};
@@ -295,6 +303,14 @@ bool session_start(lua_State *L, const luapulse_profile_options_t *options, sess
     failure_set(&reason, "Lua had no room to start profiling in; start at a lower depth of calls");
   return failure_set(failure, "%s",
                      reason.text[0] != '\0' ? reason.text : "no memory for the profile tables");
+}
+
+bool session_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
+                   failure_t *failure) {
+  int state = hold_cancellation();
+  bool result = do_start(L, options, region, failure);
+  pthread_setcancelstate(state, NULL);
+  return result;
 }
 
 /* -- and on ---------------------------------------------------------------------------------------------- */
@@ -319,7 +335,7 @@ static void end(vm_t *vm, lua_State *L) {
   live_set_state(&vm->live, LIVE_ENDED);
 }
 
-profile_t *session_stop(lua_State *L, failure_t *failure) {
+static profile_t *do_stop(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
   end(vm, L);
@@ -329,7 +345,15 @@ profile_t *session_stop(lua_State *L, failure_t *failure) {
   return profile;
 }
 
+profile_t *session_stop(lua_State *L, failure_t *failure) {
+  int state = hold_cancellation();
+  profile_t *result = do_stop(L, failure);
+  pthread_setcancelstate(state, NULL);
+  return result;
+}
+
 void session_abandon(vm_t *vm, lua_State *L) {
+  int state = hold_cancellation();
   if (vm->pid == getpid()) {
     end(vm, L);
   } else {
@@ -337,9 +361,10 @@ void session_abandon(vm_t *vm, lua_State *L) {
         vm, L); /* a forked child's copy of its parent's session: the shared tables are not its to end */
   }
   release(vm, L);
+  pthread_setcancelstate(state, NULL);
 }
 
-profile_t *session_snapshot(lua_State *L, failure_t *failure) {
+static profile_t *do_snapshot(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
   search_names_now(vm, L);
@@ -347,6 +372,13 @@ profile_t *session_snapshot(lua_State *L, failure_t *failure) {
   profile_t *profile = live_snapshot(&vm->live, failure);
   if (profile != NULL) source_name_functions(profile);
   return profile;
+}
+
+profile_t *session_snapshot(lua_State *L, failure_t *failure) {
+  int state = hold_cancellation();
+  profile_t *result = do_snapshot(L, failure);
+  pthread_setcancelstate(state, NULL);
+  return result;
 }
 
 bool session_pause(lua_State *L, bool pause, failure_t *failure) {

@@ -388,7 +388,9 @@ static void after_fork_parent(void) {
 static void after_fork_child(void) {
   process = getpid();
   for (int i = 0; i < MAX_THREADS; i++) {
-    if (atomic_load(&tickers[i].tid) != 0) close_event(&tickers[i]); /* the child's copy of the descriptor */
+    if (atomic_load(&tickers[i].tid) != 0 && tickers[i].perf_fd >= 0)
+      perf_clock_close_copy(tickers[i].perf_fd);
+    tickers[i].perf_fd = -1;
     atomic_store(&tickers[i].perf, -1);
     atomic_store(&tickers[i].tid, 0);
     atomic_store(&tickers[i].listeners, NULL);
