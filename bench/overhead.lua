@@ -15,7 +15,8 @@
 -- timer, whose signal handler returns at once while paused (a microsecond, 100 times a second: 0.01 %). Switching is outside
 -- the timed part. The collector runs on across slices: garbage of one may be collected in the next, whichever kind it is.
 --
--- LuaJIT compiles other code while its profiler is on, and drops all code at start and stop: use lockstep.lua for it.
+-- With cpu_engine = "interface" LuaJIT compiles other code while its profiler is on, and drops all code at start and stop: use
+-- lockstep.lua for that.
 -- With --control nothing is ever profiled: the ratio must be 1 within its interval.
 
 local BLOCK_SECONDS = 1 -- CPU time of a block
@@ -32,7 +33,6 @@ if options.check then
   print(string.format("%s %s %.0f %.2f ms", options.program, measure.runtime(), checksum, (os.clock() - from) * 20))
   return
 end
-if jit and not options.control then measure.fail("on LuaJIT the profiler cannot be toggled finely: use lockstep.lua") end
 
 local units = 1
 for _ = 1, 5 do

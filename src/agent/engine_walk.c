@@ -23,7 +23,7 @@ static void stop(vm_t *vm, lua_State *L) {
 
 static void pause_changed(vm_t *vm, lua_State *L) {
   (void)L;
-  walker_count_from_now(vm);
+  walker_pause(vm, vm->paused != 0);
   atomic_store(&vm->wall_due, 0);
 }
 

@@ -50,6 +50,10 @@ bool perf_clock_set(int fd, uint64_t gap) {
   return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0 && ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) == 0;
 }
 
+void perf_clock_hold(int fd, bool hold) {
+  ioctl(fd, hold ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE, 0);
+}
+
 static bool is_event(int fd) {
   char path[64], target[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);

@@ -16,6 +16,8 @@
 int perf_clock_open(pid_t tid, int signal);
 /* The next tick comes after `gap` nanoseconds of CPU time, if that is in user mode, else later. Async-signal-safe. */
 bool perf_clock_set(int fd, uint64_t gap);
+/* Stops its clock, with what was left of the gap, and lets it run on. */
+void perf_clock_hold(int fd, bool hold);
 /* Stops the event: it would live on, and tick, while a forked child has a copy of its descriptor. Closes the descriptor if it
  * still is one of these: a host may have closed all it did not know and reused the number. */
 void perf_clock_close(int fd);

@@ -9,13 +9,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "agent/perf_clock.h"
 #include "agent/random.h"
 #include "agent/seccomp.h"
+#include "agent/system_call.h"
 #include "agent/time.h"
 
 #ifndef sigev_notify_thread_id
@@ -41,6 +40,8 @@ struct ticker {
   int perf_fd;                   /* the descriptor, also when it ticks no more; -1: none */
   _Atomic uint64_t period;       /* ns */
   int signal;                    /* its number */
+  bool held;                     /* its clock is stopped … */
+  struct itimerspec left;        /* … with so much left */
   bool was_blocked;              /* the host blocks that signal on this thread; blocked again at the end */
   bool perf_was_blocked;         /* … and the events' */
   uint64_t last_sample;          /* thread CPU time, ns */
@@ -68,9 +69,8 @@ static bool
     handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
 static unsigned active_count;
 static _Atomic unsigned highest; /* tickers from here on were never used */
-static pid_t process;
-static int set_up_error;     /* errno of what set_up could not get */
-static uint64_t kernel_tick; /* ns: 4 ms where CONFIG_HZ is 250 */
+static int set_up_error;         /* errno of what set_up could not get */
+static uint64_t kernel_tick;     /* ns: 4 ms where CONFIG_HZ is 250 */
 
 static pid_t this_thread(void) {
   return (pid_t)syscall(SYS_gettid);
@@ -101,32 +101,6 @@ static void set_timer(ticker_t *ticker, uint64_t gap) {
   timer_settime(ticker->timer, 0, &when, NULL); /* async-signal-safe by POSIX */
 }
 
-/* The kernel delivers a tick that fell into a system call when that returns: right after the instruction that made it. */
-static bool is_after_system_call(const void *context) {
-  const ucontext_t *u = context;
-#if defined __x86_64__
-  uint8_t code[2];
-  uintptr_t at = (uintptr_t)u->uc_mcontext.gregs[REG_RIP] - sizeof code;
-#elif defined __aarch64__
-  uint8_t code[4];
-  uintptr_t at = (uintptr_t)u->uc_mcontext.pc - sizeof code;
-#else
-  uint8_t code[1];
-  uintptr_t at = 0;
-#endif
-  (void)u;
-  struct iovec local = {code, sizeof code},
-               remote = {(void *)at, sizeof code}; /* code may be executable only */
-  if (process_vm_readv(process, &local, 1, &remote, 1, 0) != (ssize_t)sizeof code) return false;
-#if defined __x86_64__
-  return code[0] == 0x0f && code[1] == 0x05;
-#elif defined __aarch64__
-  return code[0] == 0x01 && code[1] == 0 && code[2] == 0 && code[3] == 0xd4;
-#else
-  return false;
-#endif
-}
-
 /* An event that ticks no more, while its thread runs, was closed by the host: the timer goes on alone. */
 static bool event_is_lost(const ticker_t *ticker, uint64_t now) {
   return now - ticker->last_event > 50 * atomic_load(&ticker->period) + 1000000000u;
@@ -136,7 +110,7 @@ static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *contex
   ticker->last_timer = ticker->this_timer;
   ticker->this_timer = now;
   if (atomic_load(&ticker->perf) < 0) return ANY_TICK;
-  if (is_after_system_call(context)) return KERNEL_TICK;
+  if (system_call_ended(context)) return KERNEL_TICK;
   if (event_is_lost(ticker, now)) atomic_store(&ticker->perf, -1);
   return NO_TICK; /* user time is the event's */
 }
@@ -386,7 +360,6 @@ static void after_fork_parent(void) {
 /* Timers do not pass to a forked child: there all tickers are gone. Listeners find their ticker without a
  * thread. */
 static void after_fork_child(void) {
-  process = getpid();
   for (int i = 0; i < MAX_THREADS; i++) {
     if (atomic_load(&tickers[i].tid) != 0 && tickers[i].perf_fd >= 0)
       perf_clock_close_copy(tickers[i].perf_fd);
@@ -405,7 +378,6 @@ static void after_fork_child(void) {
 
 static void set_up(void) {
   struct timespec tick;
-  process = getpid();
   if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0) kernel_tick = (uint64_t)tick.tv_nsec;
   set_up_error = pthread_key_create(&own_ticker, on_thread_exit); /* a host may have used up all keys */
   if (set_up_error == 0) set_up_error = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
@@ -430,7 +402,7 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
   }
   atomic_store(&ticker->period, 1000000000u / hz);
   ticker->signal = signal_number;
-  ticker->was_blocked = false;
+  ticker->was_blocked = ticker->held = false;
   ticker->random.state = seed;
   ticker->pending = 0;
   ticker->last_sample = ticker->last_timer = ticker->this_timer = ticker->last_event =
@@ -518,6 +490,25 @@ ticker_facts_t ticker_facts(const tick_listener_t *listener) {
   if (kernel_tick > 0 && facts.rate > 1000000000u / kernel_tick)
     facts.rate = (unsigned)(1000000000u / kernel_tick);
   return facts;
+}
+
+void ticker_hold(tick_listener_t *listener, bool hold) {
+  ticker_t *ticker = listener->ticker;
+  if (ticker == NULL || atomic_load(&ticker->tid) != this_thread() || ticker->held == hold) return;
+  if (atomic_load(&ticker->listeners) != listener || atomic_load(&listener->next) != NULL) return;
+  struct itimerspec never = {0};
+  int perf = atomic_load(&ticker->perf);
+  if (perf >= 0) perf_clock_hold(perf, hold);
+  if (hold) {
+    timer_gettime(ticker->timer, &ticker->left);
+    timer_settime(ticker->timer, 0, &never, NULL);
+  } else {
+    if (ticker->left.it_value.tv_sec == 0 && ticker->left.it_value.tv_nsec == 0)
+      ticker->left.it_value.tv_nsec = 1;
+    ticker->last_event = time_thread_cpu();
+    timer_settime(ticker->timer, 0, &ticker->left, NULL);
+  }
+  ticker->held = hold;
 }
 
 void ticker_prepare(void) {

@@ -191,6 +191,7 @@ static bool ensure_walker(vm_t *vm, unsigned hz, failure_t *failure) {
   while (w != NULL && w->tid != this_thread()) w = w->next;
   if (w != NULL) {
     if (!ticker_hasten(&w->listener, hz, failure)) return false;
+    ticker_hold(&w->listener, false);      /* a VM that is paused may have stopped it */
     if (w->stack_high == 0) find_stack(w); /* it was adopted */
     w->adopted = false;
     w->last_global = vm->global;
@@ -214,6 +215,11 @@ static bool ensure_walker(vm_t *vm, unsigned hz, failure_t *failure) {
 void walker_count_from_now(vm_t *vm) {
   atomic_store(&vm->not_before, time_thread_cpu());
   atomic_store(&vm->not_before_thread, this_thread());
+}
+
+void walker_pause(vm_t *vm, bool pause) {
+  if (vm->walker != NULL && (!pause || vm_index_count() == 1)) ticker_hold(&vm->walker->listener, pause);
+  if (!pause) walker_count_from_now(vm);
 }
 
 bool walker_join(vm_t *vm, unsigned hz, failure_t *failure) {

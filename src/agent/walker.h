@@ -13,6 +13,8 @@
 bool walker_join(vm_t *vm, unsigned hz, failure_t *failure);
 /* Time before this moment, on this thread, is not the VM's: it starts, or goes on after a pause. */
 void walker_count_from_now(vm_t *vm);
+/* The VM's pause began or ended: while it is the only one, the clock of its thread stops with it. */
+void walker_pause(vm_t *vm, bool pause);
 /* The VM does not count any more. Walkers nobody needs end. From any thread. */
 void walker_leave(vm_t *vm);
 
