@@ -383,6 +383,15 @@ static void set_up(void) {
   if (set_up_error == 0) set_up_error = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
+/* Only for rates the timer cannot give: a tick of the event costs far more than one of the timer (80 µs to next to nothing,
+ * in a virtual machine). */
+static void open_event(ticker_t *ticker, pid_t tid) {
+  if (perf_number == 0 || ticker->perf_fd >= 0 || atomic_load(&ticker->period) >= kernel_tick) return;
+  ticker->perf_fd = perf_clock_open(tid, perf_number);
+  ticker->last_event = time_read(time_thread_clock(tid));
+  atomic_store(&ticker->perf, ticker->perf_fd);
+}
+
 static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *failure) {
   ticker_t *ticker = tickers;
   while (ticker < tickers + MAX_THREADS && atomic_load(&ticker->tid) != 0) ticker++;
@@ -409,8 +418,9 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
       time_read(time_thread_clock(tid));
   ticker->debt = ticker->arm_cost = ticker->sample_cost = 0;
   ticker->perf_was_blocked = false;
-  ticker->perf_fd = perf_number != 0 ? perf_clock_open(tid, perf_number) : -1;
-  atomic_store(&ticker->perf, ticker->perf_fd);
+  ticker->perf_fd = -1;
+  atomic_store(&ticker->perf, -1);
+  open_event(ticker, tid);
   if ((unsigned)(ticker - tickers) >= atomic_load(&highest))
     atomic_store(&highest, (unsigned)(ticker - tickers) + 1);
   atomic_store(&ticker->tid, tid);
@@ -442,6 +452,7 @@ bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint6
     if (1000000000u / hz < atomic_load(&ticker->period)) { /* the fastest listener sets the pace */
       atomic_store(&ticker->period, 1000000000u / hz);
       if (own) {
+        open_event(ticker, tid);
         set_timer(ticker, next_gap(ticker)); /* the gap under way may be a slow one's */
         set_event(ticker, next_gap(ticker));
       }
@@ -472,6 +483,7 @@ bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure) {
   if (hz > listener->hz) listener->hz = hz;
   if (1000000000u / hz < atomic_load(&ticker->period)) {
     atomic_store(&ticker->period, 1000000000u / hz);
+    open_event(ticker, this_thread());
     set_timer(ticker, next_gap(ticker));
     set_event(ticker, next_gap(ticker));
   }
