@@ -303,17 +303,28 @@ static void learn_images(void) {
   atomic_store(&image_count, count);
 }
 
-/* Allocators align: when ten lua_States in a row have the same remainder by 16 (or by 8), all have. */
-static void learn_alignment(lua_State *L) {
-  uint64_t first = (uint64_t)(uintptr_t)L, differ = 0;
-  for (int i = 0; i < 10; i++) {
-    differ |= first ^ (uint64_t)(uintptr_t)lua_newthread(L);
-    lua_pop(L, 1);
-    lua_newtable(L); /* so that the next is not simply put in the same place */
+/* Whether the allocator aligns by 16, as malloc() does: blocks of odd multiples of 8, one after the other, lie on 16 in no
+ * allocator that aligns by 8 (LuaJIT's own among them). */
+static bool aligns_by_16(lua_State *L) {
+  enum { BLOCKS = 32 };
+  void *data, *blocks[BLOCKS];
+  lua_Alloc allocate = lua_getallocf(L, &data);
+  uint64_t all = 0;
+  for (size_t i = 0; i < BLOCKS; i++) {
+    blocks[i] = allocate(data, NULL, 0, 24 + 16 * i);
+    all |= blocks[i] == NULL ? 1 : (uint64_t)(uintptr_t)blocks[i];
   }
-  lua_pop(L, 10);
-  uint32_t mask = (differ & 15) == 0 ? 15 : 7, known = atomic_load(&alignment);
-  uint32_t learned = mask << 16 | (uint32_t)(first & mask);
+  for (size_t i = 0; i < BLOCKS; i++)
+    if (blocks[i] != NULL) allocate(data, blocks[i], 24 + 16 * i, 0);
+  return (all & 15) == 0;
+}
+
+/* lua_States may begin some way into their block, all of them equally far. */
+static void learn_alignment(lua_State *L, uint64_t main) {
+  uint64_t state = (uint64_t)(uintptr_t)lua_newthread(L);
+  lua_pop(L, 1);
+  uint32_t mask = aligns_by_16(L) && ((state ^ main) & 15) == 0 ? 15 : 7, known = atomic_load(&alignment);
+  uint32_t learned = mask << 16 | (uint32_t)(state & mask);
   if (known != 0 && known != learned) learned = 7u << 16; /* VMs with several allocators */
   atomic_store(&alignment, learned);
 }
@@ -340,7 +351,7 @@ static int setup_protected(lua_State *L) {
   if (call->ok) {
     quietly(L, inert_learn);
     learn_images();
-    learn_alignment(L);
+    learn_alignment(L, call->check.main);
   }
   return 0;
 }

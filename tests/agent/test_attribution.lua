@@ -376,6 +376,33 @@ t.test("resumers_on_the_cpu_clock", function()
   end
 end)
 
+-- LuaJIT's allocator aligns by 8, malloc() by 16: a resumer must be seen wherever it lies.
+t.test("resumers_wherever_their_coroutines_lie", function()
+  local kept, found = {}, {}
+  local function middle(co)
+    while true do assert(coroutine.resume(co)) coroutine.yield() end
+  end
+  for i = 1, 400 do -- kept, so that each lies elsewhere
+    local co = coroutine.create(middle)
+    local address = tostring(co):match("0x(%x+)")
+    found[tonumber(address:sub(-1), 16)] = co
+    kept[i] = { co, ("x"):rep(i) .. i }
+  end
+  local places = 0
+  for remainder, co in pairs(found) do
+    local function innermost() while true do t.burn(0.002) coroutine.yield() end end
+    local inner = coroutine.create(innermost)
+    pulse.start { cpu_hz = 500 }
+    repeat assert(coroutine.resume(co, inner)) until pulse.status().samples >= 20
+    local profile = pulse.stop()
+    local samples = t.samples_with(profile, "t.burn")
+    t.equal(t.samples_with(profile, "coroutine.resume;middle;coroutine.resume;innermost;t.burn"), samples,
+      "samples below a resumer at remainder " .. remainder .. " in\n" .. profile:folded())
+    places = places + 1
+  end
+  t.equal(places, t.is_luajit and 2 or 1, "remainders by 16")
+end)
+
 -- -- LuaJIT's states ----------------------------------------------------------------------------------------------------
 
 -- Samples by the label, and all of them.

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -250,13 +251,45 @@ HOST_UNUSED static int64_t host_total(const profile_t *p, size_t type) {
   return host_sum(p, type, NULL, false);
 }
 
-/* How far the sum of the weights may be ahead of the CPU time spent, in nanoseconds. Above 250 Hz a sample of kernel time
- * stands for the time between two of the kernel's ticks, also for what samples of user time in between have counted; the
- * samples of user time that follow pay it back (weigh() in ticker.c). So at the end at most one such gap is not paid yet. */
-HOST_UNUSED static uint64_t host_ahead(void) {
-  struct timespec tick;
-  CHECK(clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0);
-  return (uint64_t)tick.tv_sec * 1000000000u + (uint64_t)tick.tv_nsec;
+/* How far the sum of the weights may be ahead of the CPU time spent. Above 250 Hz a sample of kernel time stands for the time
+ * between two ticks of the profiler's CPU timer, also for what samples of user time in between have counted; the samples of
+ * user time that follow pay it back (weigh() in ticker.c). So at the end at most one such gap is not paid yet.
+ *
+ * How long a gap is, is the machine's affair: the kernel looks at CPU timers at its ticks, and those count that find the thread
+ * running. They are 4 ms apart where the thread has a processor to itself; on a loaded machine tens of milliseconds of CPU
+ * time were seen. So it is measured, by a timer of the same kind: host_watch_ticks() before start, host_ahead() after stop. */
+static __thread uint64_t host_last_tick, host_largest_gap; /* thread CPU time, ns */
+
+static void host_note_tick(void) {
+  uint64_t now = time_thread_cpu();
+  if (now - host_last_tick > host_largest_gap) host_largest_gap = now - host_last_tick;
+  host_last_tick = now;
+}
+
+static void host_on_tick(int number) {
+  (void)number;
+  host_note_tick();
+}
+
+HOST_UNUSED static timer_t host_watch_ticks(void) {
+  struct sigaction action = {.sa_handler = host_on_tick, .sa_flags = SA_RESTART};
+  struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
+  struct itimerspec often = {{0, 1000000}, {0, 1000000}}; /* at every tick of the kernel's */
+  timer_t timer;
+  event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+  CHECK(sigaction(SIGUSR2, &action, NULL) == 0);
+  CHECK(timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) == 0);
+  host_last_tick = time_thread_cpu();
+  host_largest_gap = 0;
+  CHECK(timer_settime(timer, 0, &often, NULL) == 0);
+  return timer;
+}
+
+/* Nanoseconds. The two handlers do not read the clock at the same moment: a millisecond for that. */
+HOST_UNUSED static uint64_t host_ahead(timer_t timer) {
+  CHECK(timer_delete(timer) == 0);
+  host_note_tick();
+  return host_largest_gap + 1000000;
 }
 
 /* -- what the profiler may hold of the process
