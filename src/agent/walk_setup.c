@@ -303,7 +303,7 @@ static void learn_images(void) {
   atomic_store(&image_count, count);
 }
 
-/* Whether the allocator aligns by 16, as malloc() does: blocks of odd multiples of 8, one after the other, lie on 16 in no
+/* Whether the allocator aligns by 16, as that of the C library does: blocks of odd multiples of 8, one after the other, lie on 16 in no
  * allocator that aligns by 8 (LuaJIT's own among them). */
 static bool aligns_by_16(lua_State *L) {
   enum { BLOCKS = 32 };
