@@ -105,6 +105,8 @@ bench: test-deps
 	@$(MAKE) --no-print-directory build
 	@bench/accuracy
 	@echo
+	@$(CC) -O2 -o build/ticks bench/ticks.c && build/ticks 100 && build/ticks 1000
+	@echo
 	@bench/run $(BENCH)
 
 # -- install ----------------------------------------------------------------------------------------------------------

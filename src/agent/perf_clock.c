@@ -47,7 +47,7 @@ int perf_clock_open(pid_t tid, int signal) {
 }
 
 bool perf_clock_set(int fd, uint64_t gap) {
-  return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0 && ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) == 0;
+  return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0;
 }
 
 void perf_clock_hold(int fd, bool hold) {

@@ -3,8 +3,11 @@
  * that ticks neither wait for the kernel's own tick (4 ms at 250 Hz) nor lie on its grid.
  *
  * Only user time ticks (exclude_kernel): that needs no privilege where perf_event_paranoid is 2 or less, and a signal never
- * arrives inside a system call, where it would make the call fail with EINTR. The event stops after each tick until it is
- * set again, so that a thread which blocks the signal has one pending at most. */
+ * arrives inside a system call, where it would make the call fail with EINTR. A thread that blocks the
+ * signal has one pending at most: it is a standard signal.
+ *
+ * Setting the gap costs as much as a tick (in a virtual machine 20 µs each, by far most of it for programming the timer), so
+ * a gap is best kept for several ticks. */
 #ifndef LUAPULSE_AGENT_PERF_CLOCK_H
 #define LUAPULSE_AGENT_PERF_CLOCK_H
 
@@ -12,11 +15,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A descriptor of an event of the thread that signals it; -1 where the kernel does not permit. Not set yet. */
+/* A descriptor of an event of the thread that signals it; -1 where the kernel does not permit. Not running yet. */
 int perf_clock_open(pid_t tid, int signal);
-/* The next tick comes after `gap` nanoseconds of CPU time, if that is in user mode, else later. Async-signal-safe. */
+/* From now on a tick comes every `gap` nanoseconds of CPU time, of those that find it in user mode. Async-signal-safe. */
 bool perf_clock_set(int fd, uint64_t gap);
-/* Stops its clock, with what was left of the gap, and lets it run on. */
+/* Stops its clock, with what was left of the gap, and lets it run (on). */
 void perf_clock_hold(int fd, bool hold);
 /* Stops the event: it would live on, and tick, while a forked child has a copy of its descriptor. Closes the descriptor if it
  * still is one of these: a host may have closed all it did not know and reused the number. */

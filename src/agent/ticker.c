@@ -21,7 +21,12 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-enum { MAX_THREADS = 1024, MAX_SHARE = 50 /* a sample may cost 1/50 of the time */ };
+enum {
+  MAX_THREADS = 1024,
+  MAX_SHARE = 50,                /* a sample may cost 1/50 of the time */
+  EVENT_GAP_TICKS = 8,           /* so many ticks of an event have the same gap */
+  LEAST_KERNEL_PERIOD = 10000000 /* ns: beside an event the timer is for kernel time, and need not be as fast */
+};
 
 /* The tid of a ticker whose thread ended while VMs still listened: silent, but taken until they leave. */
 #define THREAD_GONE ((pid_t)-1)
@@ -49,6 +54,8 @@ struct ticker {
   uint64_t this_timer;           /* … of its last tick */
   uint64_t tick_time;            /* … of the pending tick */
   uint64_t last_event;           /* … of the perf event's last tick */
+  uint64_t event_gap;            /* ns between its ticks at present */
+  unsigned event_ticks;          /* that are still to have this gap */
   uint64_t debt;        /* time that samples of kernel time have taken in advance of samples of user time */
   uint64_t arm_cost;    /* ns of CPU time a handler takes, on average */
   uint64_t sample_cost; /* ns of CPU time a sample takes, on average */
@@ -83,15 +90,35 @@ static void follow(uint64_t *average, uint64_t nanos) {
   *average = *average - *average / 8 + nanos / 8;
 }
 
-static uint64_t next_gap(ticker_t *ticker) {
-  uint64_t gap = random_jitter(&ticker->random, atomic_load(&ticker->period));
-  uint64_t least = (ticker->arm_cost + ticker->sample_cost) * MAX_SHARE;
+static uint64_t least_gap(const ticker_t *ticker) {
+  return (ticker->arm_cost + ticker->sample_cost) * MAX_SHARE;
+}
+
+static uint64_t next_gap(ticker_t *ticker, uint64_t period) {
+  uint64_t gap = random_jitter(&ticker->random, period), least = least_gap(ticker);
   return gap < least ? least : gap;
 }
 
-static void set_event(ticker_t *ticker, uint64_t gap) {
+/* A gap drawn anew for every few ticks keeps a program from falling into step as one for each tick does, and costs less. */
+static void set_event(ticker_t *ticker) {
   int perf = atomic_load(&ticker->perf);
-  if (perf >= 0 && !perf_clock_set(perf, gap)) atomic_store(&ticker->perf, -1);
+  if (perf < 0) return;
+  ticker->event_gap = next_gap(ticker, atomic_load(&ticker->period));
+  ticker->event_ticks = EVENT_GAP_TICKS;
+  if (!perf_clock_set(perf, ticker->event_gap)) atomic_store(&ticker->perf, -1);
+}
+
+static void count_event(ticker_t *ticker) {
+  if (--ticker->event_ticks == 0 || ticker->event_gap < least_gap(ticker)) set_event(ticker);
+}
+
+static uint64_t timer_period(const ticker_t *ticker) {
+  uint64_t period = atomic_load(&ticker->period);
+  return atomic_load(&ticker->perf) >= 0 && period < LEAST_KERNEL_PERIOD ? LEAST_KERNEL_PERIOD : period;
+}
+
+static uint64_t next_timer_gap(ticker_t *ticker) {
+  return next_gap(ticker, timer_period(ticker));
 }
 
 static void set_timer(ticker_t *ticker, uint64_t gap) {
@@ -142,7 +169,7 @@ static void on_perf_signal(int number, siginfo_t *info, void *context) {
       ticker->last_event =
           time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
       tell_listeners(ticker, USER_TICK, ticker->last_event, context);
-      set_event(ticker, next_gap(ticker));
+      count_event(ticker);
     }
     atomic_fetch_sub(&ticker->in_handler, 1);
   }
@@ -161,7 +188,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     uint64_t now = time_thread_cpu();
     int kind = kind_of_timer_tick(ticker, now, context);
     if (kind != NO_TICK) tell_listeners(ticker, kind, now, context);
-    set_timer(ticker, next_gap(ticker));
+    set_timer(ticker, next_timer_gap(ticker));
   }
   atomic_fetch_sub(&ticker->in_handler, 1);
   errno = saved_errno;
@@ -172,7 +199,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
  * samples of kernel time have taken: so the weights add up to the thread's time, and each part gets its own. */
 static uint64_t weigh(ticker_t *ticker, int kind, uint64_t now, uint64_t not_before) {
   /* while both tick equally often, the time since the last sample of either kind is what each stands for */
-  if (kind == KERNEL_TICK && atomic_load(&ticker->period) < kernel_tick) {
+  if (kind == KERNEL_TICK && atomic_load(&ticker->period) < timer_period(ticker)) {
     uint64_t since = ticker->last_timer > not_before ? ticker->last_timer : not_before;
     uint64_t weight = now > since ? now - since : 0;
     ticker->debt += weight;
@@ -383,13 +410,22 @@ static void set_up(void) {
   if (set_up_error == 0) set_up_error = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-/* Only for rates the timer cannot give: a tick of the event costs far more than one of the timer (80 µs to next to nothing,
- * in a virtual machine). */
+/* Only for rates the timer cannot give: the timer's ticks come with the kernel's own, an event's each by an interrupt of its
+ * own, which in a virtual machine costs tens of microseconds (bench/ticks.c measures it). */
 static void open_event(ticker_t *ticker, pid_t tid) {
   if (perf_number == 0 || ticker->perf_fd >= 0 || atomic_load(&ticker->period) >= kernel_tick) return;
   ticker->perf_fd = perf_clock_open(tid, perf_number);
   ticker->last_event = time_read(time_thread_clock(tid));
   atomic_store(&ticker->perf, ticker->perf_fd);
+}
+
+/* On the ticker's own thread, with its signals blocked, or before its first tick. */
+static void start_clocks(ticker_t *ticker) {
+  uint64_t gap = next_timer_gap(ticker); /* now: from the first tick on the ticker is the handler's */
+  set_event(ticker);
+  set_timer(ticker, gap);
+  int perf = atomic_load(&ticker->perf);
+  if (perf >= 0) perf_clock_hold(perf, false);
 }
 
 static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *failure) {
@@ -425,10 +461,7 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
     atomic_store(&highest, (unsigned)(ticker - tickers) + 1);
   atomic_store(&ticker->tid, tid);
   active_count++;
-  uint64_t first = next_gap(ticker),
-           second = next_gap(ticker); /* both now: from the first tick on they are the handler's */
-  set_timer(ticker, first);
-  set_event(ticker, second);
+  start_clocks(ticker);
   return ticker;
 }
 
@@ -453,8 +486,7 @@ bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint6
       atomic_store(&ticker->period, 1000000000u / hz);
       if (own) {
         open_event(ticker, tid);
-        set_timer(ticker, next_gap(ticker)); /* the gap under way may be a slow one's */
-        set_event(ticker, next_gap(ticker));
+        start_clocks(ticker); /* the gaps under way may be a slow one's */
       }
     }
     if (own && sigismember(&critical.mask, ticker->signal) == 1) { /* blocked, it would never tick */
@@ -484,8 +516,7 @@ bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure) {
   if (1000000000u / hz < atomic_load(&ticker->period)) {
     atomic_store(&ticker->period, 1000000000u / hz);
     open_event(ticker, this_thread());
-    set_timer(ticker, next_gap(ticker));
-    set_event(ticker, next_gap(ticker));
+    start_clocks(ticker);
   }
   leave_critical(&critical);
   return true;
