@@ -17,11 +17,14 @@ typedef struct engine {
   void (*created)(vm_t *vm, lua_State *co);
   void (*entering)(vm_t *vm, lua_State *co);
   void (*leaving)(vm_t *vm, lua_State *co);
+  /* The labels of L have changed. May be NULL. */
+  void (*labels_changed)(vm_t *vm, lua_State *L);
 } engine_t;
 
 extern const engine_t engine_walk; /* cpu clock: the stack is read from memory in the tick's signal handler */
 extern const engine_t engine_hook; /* cpu clock: a CPU timer's tick arms a one-shot hook */
 extern const engine_t engine_luajit; /* cpu clock: LuaJIT's own profiler, so that compiled code is seen */
+extern const engine_t engine_trace;  /* tracing: hooks on every call and return */
 extern const engine_t engine_count;  /* instructions clock: a count hook with exponential gaps */
 
 #endif

@@ -108,6 +108,6 @@ static void note_barren(pid_t tid) {
 void lost_look(void) {
   search_t search = {0};
   walker_give_up(note_barren);
-  vm_index_each(look_at_vm, &search);
+  vm_index_each(&walked_vms, look_at_vm, &search);
   if (search.lost > 0) thread_each(look_at_thread, &search);
 }

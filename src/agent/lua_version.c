@@ -54,10 +54,6 @@ lua_State *lv_main_thread(lua_State *L) {
   return thread;
 }
 
-bool lv_is_tail_call(int event) {
-  return event == LUA_HOOKTAILCALL;
-}
-
 #else
 
 void lv_get_registry(lua_State *L, const void *key) {
@@ -114,11 +110,6 @@ int lv_protected_call(lua_State *L, lua_CFunction function, void *context) {
 lua_State *lv_main_thread(lua_State *L) {
   (void)L;
   return NULL;
-}
-
-bool lv_is_tail_call(int event) {
-  (void)event;
-  return false;
 }
 
 #endif

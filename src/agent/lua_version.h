@@ -52,7 +52,21 @@ int lv_resume(lua_State *co, lua_State *from, int arguments, int *results);
 void lv_wrap_error(lua_State *L, lua_State *co);
 
 /* True when the event announces a tail call (5.2+), which replaces the caller's frame. */
-bool lv_is_tail_call(int event);
+static inline bool lv_is_tail_call(int event) {
+  return event == 4 && LUA_VERSION_NUM > 501; /* LUA_HOOKTAILCALL */
+}
+/* … the return of one (5.1), which comes after that of its last callee. */
+static inline bool lv_is_tail_return(int event) {
+  return event == 4 && LUA_VERSION_NUM == 501; /* LUA_HOOKTAILRET */
+}
+
+/* Which call `ar` is of, as lua_getstack or a hook filled it in: the address of the call record (5.2+), else its number (5.1) or
+ * its place on the stack (LuaJIT). */
+static inline uint64_t lv_call_id(const lua_Debug *ar) {
+  if (sizeof ar->i_ci == sizeof(void *)) return (uint64_t)(uintptr_t)ar->i_ci;
+  return (uint64_t)(uintptr_t)ar->i_ci &
+         0xffff; /* LuaJIT keeps the size of the frame above; 5.1 has at most 20000 calls */
+}
 
 /* A fingerprint of the code of the Lua function on top, 0 when the version cannot give one without
  * allocating. */

@@ -21,6 +21,7 @@
 #include "agent/walker.h"
 #include "name/source.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 /* Opening and reading files are cancellation points: a thread that is cancelled in the middle would leave locks behind. */
 static int hold_cancellation(void) {
@@ -39,9 +40,10 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
   if (o->features & LUAPULSE_FEATURE_HEAP)
     return failure_set(failure,
                        "heap profiling is not part of this version of luapulse (" LUAPULSE_VERSION ")");
-  if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING)
-    return failure_set(failure, "cpu tracing is not part of this version of luapulse (" LUAPULSE_VERSION
-                                "); use cpu = \"sampling\"");
+  if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING && o->cpu_mode != LUAPULSE_COLLECTION_TRACING)
+    return failure_set(failure, "cpu_mode %d is not known", (int)o->cpu_mode);
+  if (o->cpu_mode == LUAPULSE_COLLECTION_TRACING && o->cpu_clock != LUAPULSE_CLOCK_CPU)
+    return failure_set(failure, "cpu_clock is for sampling; tracing has a clock of its own");
   if (o->cpu_clock != LUAPULSE_CLOCK_CPU && o->cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS &&
       o->cpu_clock != LUAPULSE_CLOCK_WALL)
     return failure_set(failure, "cpu_clock %d is not known", (int)o->cpu_clock);
@@ -56,10 +58,18 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
   return true;
 }
 
-/* The walker where it works; else what asks Lua. */
+static bool is_tracing(const vm_t *vm) {
+  return vm->options.cpu_mode == LUAPULSE_COLLECTION_TRACING;
+}
+
+/* Memory is walked where that works; else Lua is asked. */
 static const engine_t *choose_engine(vm_t *vm, lua_State *L) {
   vm->global = 0;
   vm->note[0] = '\0';
+  if (is_tracing(vm)) {
+    if (vm->options.cpu_engine != LUAPULSE_ENGINE_INTERFACE) walk_setup(vm, L, vm->options.layout_file);
+    return &engine_trace;
+  }
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return &engine_count;
   if (vm->options.cpu_engine != LUAPULSE_ENGINE_INTERFACE && walk_setup(vm, L, vm->options.layout_file))
     return &engine_walk;
@@ -88,6 +98,16 @@ static bool charge(void *context, size_t bytes) {
 
 static live_setup_t live_setup(const luapulse_profile_options_t *o) {
   live_setup_t setup = {.types = {{"samples", "count"}, {"cpu", "nanoseconds"}}, .default_type = 1};
+  setup.time_nanos = (int64_t)time_unix();
+  if (o->cpu_mode == LUAPULSE_COLLECTION_TRACING) {
+    for (int i = 0; i < TRACE_VALUES; i++)
+      snprintf(setup.types[i].type, sizeof setup.types[i].type, "%s", trace_value_names[i]),
+          snprintf(setup.types[i].unit, sizeof setup.types[i].unit, "%s", trace_value_unit(i));
+    setup.default_type = TRACE_EXCLUSIVE;
+    setup.period_type = setup.types[TRACE_CALLS];
+    setup.period = 1;
+    return setup;
+  }
   setup.period = 1000000000 / (int64_t)o->cpu_hz;
   if (o->cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) {
     setup.types[1] = (live_type_t){"vm_instructions", "count"};
@@ -95,7 +115,6 @@ static live_setup_t live_setup(const luapulse_profile_options_t *o) {
   }
   if (o->cpu_clock == LUAPULSE_CLOCK_WALL) setup.types[1] = (live_type_t){"wall", "nanoseconds"};
   setup.period_type = setup.types[1];
-  setup.time_nanos = (int64_t)time_unix();
   return setup;
 }
 
@@ -160,7 +179,10 @@ static void release(vm_t *vm, lua_State *L) {
 static void describe(vm_t *vm, lua_State *L) {
   char text[160];
   const char *engine = vm->engine->name;
-  if (vm->options.cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS)
+  if (is_tracing(vm))
+    snprintf(text, sizeof text, "luapulse %s, %s, every call, engine %s", LUAPULSE_VERSION,
+             vm->luajit ? "LuaJIT" : lv_name, engine);
+  else if (vm->options.cpu_clock != LUAPULSE_CLOCK_INSTRUCTIONS)
     snprintf(text, sizeof text, "luapulse %s, %s, %s clock at %u Hz, engine %s", LUAPULSE_VERSION,
              vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_clock == LUAPULSE_CLOCK_WALL ? "wall" : "cpu",
              vm->options.cpu_hz, engine);
@@ -251,13 +273,13 @@ static int start_protected(lua_State *L) {
   vm->main = lv_main_thread(L);
   if (vm->main == NULL && lua_pushthread(L)) vm->main = L; /* 5.1 tells at least whether this is the one */
   vm->engine = choose_engine(vm, L);
-  if (vm->engine != &engine_walk && !may_do_without_walk(vm, s->failure)) return 0;
+  if (vm->global == 0 && !may_do_without_walk(vm, s->failure)) return 0;
   vm->started = vm->now = time_monotonic();
   if (!make_tables(vm, s->region, s->failure)) return 0;
   make_references(vm, L);
   describe(vm, L);
   vm->discover.works = false;
-  if (vm->engine == &engine_walk) {
+  if (vm->global != 0) {
     search_names_now(vm, L);
     name_announce_hidden(vm, L);
   } else if (vm->luajit) {
@@ -265,13 +287,14 @@ static int start_protected(lua_State *L) {
   } else if (vm->engine == &engine_hook) {
     discover_learn(&vm->discover, L, &vm->scratch->discover);
   }
-  vm->following = !vm->luajit && !vm->discover.works && vm->engine != &engine_walk;
+  vm->following = !vm->luajit && !vm->discover.works && vm->global == 0 && !is_tracing(vm);
   if (vm->following) {
     vm->running = L;
     s->watched = true;
     coroutine_watch(L);
   }
   if (!vm->engine->start(vm, L, s->failure)) return 0;
+  vm->started = time_monotonic(); /* what went before was preparation */
   live_set_state(&vm->live, LIVE_RUNNING);
   vm->active = 1;
   s->ok = true;
@@ -328,20 +351,27 @@ static vm_t *profiled(lua_State *L, failure_t *failure) {
 
 static void end(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
+  live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   search_names_now(vm, L);
   vm->active = 0;
   lv_protected_call(L, unwatch_protected, NULL);
-  live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   live_set_state(&vm->live, LIVE_ENDED);
+}
+
+/* What the live tables leave out. */
+static profile_t *finish(profile_t *profile) {
+  if (profile == NULL) return NULL;
+  source_name_functions(profile);
+  trace_finish(profile);
+  return profile;
 }
 
 static profile_t *do_stop(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
   end(vm, L);
-  profile_t *profile = live_snapshot(&vm->live, failure);
+  profile_t *profile = finish(live_snapshot(&vm->live, failure));
   release(vm, L);
-  if (profile != NULL) source_name_functions(profile);
   return profile;
 }
 
@@ -369,9 +399,7 @@ static profile_t *do_snapshot(lua_State *L, failure_t *failure) {
   if (vm == NULL) return NULL;
   search_names_now(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
-  profile_t *profile = live_snapshot(&vm->live, failure);
-  if (profile != NULL) source_name_functions(profile);
-  return profile;
+  return finish(live_snapshot(&vm->live, failure));
 }
 
 profile_t *session_snapshot(lua_State *L, failure_t *failure) {
@@ -411,6 +439,7 @@ bool session_label(lua_State *L, const char *text, size_t len, failure_t *failur
   int status = lv_protected_call(L, label_protected, &call);
   if (status != 0)
     return failure_set(failure, status == LUA_ERRMEM ? "out of memory" : "Lua had no room to set labels in");
+  if (call.ok && vm->engine->labels_changed != NULL) vm->engine->labels_changed(vm, L);
   return call.ok;
 }
 

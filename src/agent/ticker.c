@@ -23,9 +23,10 @@
 
 enum {
   MAX_THREADS = 1024,
-  MAX_SHARE = 50,                /* a sample may cost 1/50 of the time */
-  EVENT_GAP_TICKS = 8,           /* so many ticks of an event have the same gap */
-  LEAST_KERNEL_PERIOD = 10000000 /* ns: beside an event the timer is for kernel time, and need not be as fast */
+  MAX_SHARE = 50,      /* a sample may cost 1/50 of the time */
+  EVENT_GAP_TICKS = 8, /* so many ticks of an event have the same gap */
+  LEAST_KERNEL_PERIOD =
+      10000000 /* ns: beside an event the timer is for kernel time, and need not be as fast */
 };
 
 /* The tid of a ticker whose thread ended while VMs still listened: silent, but taken until they leave. */

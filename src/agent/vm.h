@@ -27,6 +27,7 @@
 
 struct engine;
 struct walker;
+struct trace;
 
 enum { CAPTURE_MAX_FRAMES = 1024 };
 
@@ -144,6 +145,8 @@ typedef struct vm {
   live_ref_t unreadable_node;                 /* the stack of samples whose stack could not be read */
   size_t raw_label_count, raw_labels_set;
   char note[160]; /* why the walker does not serve; "" when it does or was not asked for */
+
+  struct trace *trace; /* tracing: NULL while there is none */
 
   /* the instructions clock */
   rate_limit_t rate_limit;

@@ -3,53 +3,28 @@
  * a lookup under way never misses what lies behind it. */
 #include "agent/vm_index.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+enum { SLOTS = VM_INDEX_SLOTS };
 
-enum { SLOTS = 4096 };
+vm_index_t walked_vms = {.lock = PTHREAD_MUTEX_INITIALIZER}, traced_vms = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-typedef struct {
-  _Atomic uint64_t global; /* 0: never used */
-  _Atomic(struct vm *) vm; /* NULL: removed */
-} slot_t;
-
-static slot_t slots[SLOTS];
-static _Atomic size_t count;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static size_t first_slot(uint64_t global) {
-  return (size_t)((global >> 4) * 0x9e3779b97f4a7c15u >> 52) % SLOTS;
-}
-
-struct vm *vm_index_find(uint64_t global) {
-  for (size_t i = 0, at = first_slot(global); i < SLOTS; i++, at = (at + 1) % SLOTS) {
-    uint64_t key = atomic_load_explicit(&slots[at].global, memory_order_acquire);
-    if (key == 0) return NULL;
-    if (key != global) continue;
-    struct vm *vm = atomic_load_explicit(&slots[at].vm, memory_order_acquire);
-    if (vm != NULL) return vm;
-  }
-  return NULL;
-}
-
-bool vm_index_add(uint64_t global, struct vm *vm) {
+bool vm_index_add(vm_index_t *index, uint64_t global, struct vm *vm) {
   bool added = false;
-  pthread_mutex_lock(&lock);
-  if (atomic_load(&count) < VM_INDEX_MAX) {
-    for (size_t i = 0, at = first_slot(global); i < SLOTS && !added; i++, at = (at + 1) % SLOTS) {
-      if (atomic_load(&slots[at].vm) != NULL) continue;
-      atomic_store_explicit(&slots[at].global, global, memory_order_release);
-      atomic_store_explicit(&slots[at].vm, vm, memory_order_release);
-      atomic_fetch_add(&count, 1);
+  pthread_mutex_lock(&index->lock);
+  if (atomic_load(&index->count) < VM_INDEX_MAX) {
+    for (size_t i = 0, at = vm_index_first(global); i < SLOTS && !added; i++, at = (at + 1) % SLOTS) {
+      if (atomic_load(&index->slots[at].vm) != NULL) continue;
+      atomic_store_explicit(&index->slots[at].global, global, memory_order_release);
+      atomic_store_explicit(&index->slots[at].vm, vm, memory_order_release);
+      atomic_fetch_add(&index->count, 1);
       added = true;
     }
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&index->lock);
   return added;
 }
 
 /* Removed entries at the end of a run of used ones are in nobody's way: free for good. */
-static void free_tail(size_t at) {
+static void free_tail(vm_slot_t *slots, size_t at) {
   if (atomic_load(&slots[(at + 1) % SLOTS].global) != 0) return;
   while (atomic_load(&slots[at].global) != 0 && atomic_load(&slots[at].vm) == NULL) {
     atomic_store_explicit(&slots[at].global, 0, memory_order_release);
@@ -57,48 +32,48 @@ static void free_tail(size_t at) {
   }
 }
 
-void vm_index_remove(uint64_t global) {
-  pthread_mutex_lock(&lock);
-  for (size_t i = 0, at = first_slot(global); i < SLOTS; i++, at = (at + 1) % SLOTS) {
-    uint64_t key = atomic_load(&slots[at].global);
+void vm_index_remove(vm_index_t *index, uint64_t global) {
+  pthread_mutex_lock(&index->lock);
+  for (size_t i = 0, at = vm_index_first(global); i < SLOTS; i++, at = (at + 1) % SLOTS) {
+    uint64_t key = atomic_load(&index->slots[at].global);
     if (key == 0) break;
-    if (key != global || atomic_load(&slots[at].vm) == NULL) continue;
-    atomic_store_explicit(&slots[at].vm, NULL, memory_order_release);
-    atomic_fetch_sub(&count, 1);
-    free_tail(at);
+    if (key != global || atomic_load(&index->slots[at].vm) == NULL) continue;
+    atomic_store_explicit(&index->slots[at].vm, NULL, memory_order_release);
+    atomic_fetch_sub(&index->count, 1);
+    free_tail(index->slots, at);
     break;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&index->lock);
 }
 
-size_t vm_index_count(void) {
-  return atomic_load_explicit(&count, memory_order_relaxed);
+size_t vm_index_count(vm_index_t *index) {
+  return atomic_load_explicit(&index->count, memory_order_relaxed);
 }
 
-void vm_index_each(void (*visit)(struct vm *vm, void *context), void *context) {
-  pthread_mutex_lock(&lock);
-  size_t left = atomic_load(&count);
+void vm_index_each(vm_index_t *index, void (*visit)(struct vm *vm, void *context), void *context) {
+  pthread_mutex_lock(&index->lock);
+  size_t left = atomic_load(&index->count);
   for (size_t at = 0; at < SLOTS && left > 0; at++) {
-    struct vm *vm = atomic_load(&slots[at].vm);
+    struct vm *vm = atomic_load(&index->slots[at].vm);
     if (vm == NULL) continue;
     left--;
     visit(vm, context);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&index->lock);
 }
 
-void vm_index_forget_all(void) {
+void vm_index_forget_all(vm_index_t *index) {
   for (size_t at = 0; at < SLOTS; at++) {
-    atomic_store(&slots[at].vm, NULL);
-    atomic_store(&slots[at].global, 0);
+    atomic_store(&index->slots[at].vm, NULL);
+    atomic_store(&index->slots[at].global, 0);
   }
-  atomic_store(&count, 0);
+  atomic_store(&index->count, 0);
 }
 
-void vm_index_lock(void) {
-  pthread_mutex_lock(&lock);
+void vm_index_lock(vm_index_t *index) {
+  pthread_mutex_lock(&index->lock);
 }
 
-void vm_index_unlock(void) {
-  pthread_mutex_unlock(&lock);
+void vm_index_unlock(vm_index_t *index) {
+  pthread_mutex_unlock(&index->lock);
 }

@@ -99,5 +99,5 @@ static void count_vm(vm_t *vm, void *context) {
 
 void waiting_count_all(void) {
   uint64_t now = time_monotonic();
-  vm_index_each(count_vm, &now);
+  vm_index_each(&walked_vms, count_vm, &now);
 }

@@ -267,7 +267,8 @@ static bool check_vm(vm_t *vm, lua_State *L, const char *file, check_t *check) {
     snprintf(vm->note, sizeof vm->note, "%s", check->probe->why);
     return false;
   }
-  if (chosen && vm_index_count() > 0) { /* others are being walked with the layout chosen before */
+  if (chosen && vm_index_count(&walked_vms) + vm_index_count(&traced_vms) >
+                    0) { /* others are being walked with the layout chosen before */
     snprintf(vm->note, sizeof vm->note, "another VM is being profiled with another layout");
     return false;
   }

@@ -49,7 +49,7 @@ static walker_t *walkers;
 
 static bool accepts(void *context, uint64_t global) {
   (void)context;
-  return vm_index_find(global) != NULL;
+  return vm_index_find(&walked_vms, global) != NULL;
 }
 
 static bool is_inert(void *context, uint64_t code) {
@@ -60,7 +60,7 @@ static bool is_inert(void *context, uint64_t code) {
 /* A VM found in the index stays alive until the handler ends: who removes it waits for handlers at work. */
 static vm_t *aim(walker_t *w, const void *context) {
   walk_t *walk = &w->walk;
-  vm_t *likely = w->last_global != 0 ? vm_index_find(w->last_global) : NULL;
+  vm_t *likely = w->last_global != 0 ? vm_index_find(&walked_vms, w->last_global) : NULL;
   walk_setup_apply(walk); /* a VM started since may have added to it */
   registers_of_context(context, &walk->registers);
   uint64_t sp = walk->registers.sp;
@@ -71,7 +71,7 @@ static vm_t *aim(walker_t *w, const void *context) {
   memory_own_begin(&w->memory, false, own_stack ? sp : 0, own_stack ? w->stack_high : 0);
   walk->likely_main = likely != NULL ? likely->main_state : 0;
   walk->likely_global = likely != NULL ? likely->global : 0;
-  walk->alone = vm_index_count() == 1;
+  walk->alone = vm_index_count(&walked_vms) == 1;
   return likely;
 }
 
@@ -83,7 +83,7 @@ static void on_tick(tick_listener_t *listener, const void *context) {
   if (vm != NULL && atomic_load(&vm->home) != w->tid) vm = NULL;
   walk_reason_t reason = walk_find(&w->walk);
   if (reason == WALK_OK) {
-    vm = vm_index_find(w->walk.states[0].global);
+    vm = vm_index_find(&walked_vms, w->walk.states[0].global);
     w->last_global = w->walk.states[0].global;
     if (vm != NULL) atomic_store_explicit(&vm->home, w->tid, memory_order_relaxed);
     atomic_store_explicit(&w->seen, true, memory_order_relaxed);
@@ -161,25 +161,25 @@ static void sweep(bool all) {
 }
 
 static void before_fork(void) {
-  vm_index_lock(); /* the order of locks: index, walkers, ticker */
+  vm_index_lock(&walked_vms); /* the order of locks: index, walkers, ticker */
   pthread_mutex_lock(&lock);
 }
 
 static void after_fork_parent(void) {
   pthread_mutex_unlock(&lock);
-  vm_index_unlock();
+  vm_index_unlock(&walked_vms);
 }
 
 /* The child's other threads and all timers are gone; its sessions are its parent's. */
 static void after_fork_child(void) {
-  vm_index_forget_all();
+  vm_index_forget_all(&walked_vms);
   while (walkers != NULL) {
     walker_t *w = walkers;
     walkers = w->next;
     munmap(w, sizeof *w);
   }
   pthread_mutex_unlock(&lock);
-  vm_index_unlock();
+  vm_index_unlock(&walked_vms);
 }
 
 static void set_up(void) {
@@ -218,7 +218,8 @@ void walker_count_from_now(vm_t *vm) {
 }
 
 void walker_pause(vm_t *vm, bool pause) {
-  if (vm->walker != NULL && (!pause || vm_index_count() == 1)) ticker_hold(&vm->walker->listener, pause);
+  if (vm->walker != NULL && (!pause || vm_index_count(&walked_vms) == 1))
+    ticker_hold(&vm->walker->listener, pause);
   if (!pause) walker_count_from_now(vm);
 }
 
@@ -226,7 +227,7 @@ bool walker_join(vm_t *vm, unsigned hz, failure_t *failure) {
   ticker_prepare(); /* whose lock is taken inside ours: fork must take ours first */
   pthread_once(&once, set_up);
   atomic_store(&vm->home, this_thread());
-  if (!vm_index_add(vm->global, vm))
+  if (!vm_index_add(&walked_vms, vm->global, vm))
     return failure_set(failure, "%d VMs are being profiled already, which is the limit", VM_INDEX_MAX);
   pthread_mutex_lock(&lock);
   sweep(false);
@@ -243,13 +244,13 @@ void walker_leave(vm_t *vm) {
     vm->walker = NULL;
     return;
   }
-  vm_index_remove(vm->global);
+  vm_index_remove(&walked_vms, vm->global);
   ticker_wait_for_handlers(); /* one may have found the VM just before */
   pthread_mutex_lock(&lock);
   for (walker_t *w = walkers; w != NULL; w = w->next)
     if (w == vm->walker && w->users > 0) w->users--;
   vm->walker = NULL;
-  sweep(vm_index_count() == 0);
+  sweep(vm_index_count(&walked_vms) == 0);
   pthread_mutex_unlock(&lock);
   watcher_adjust(false, NULL);
 }
@@ -262,7 +263,7 @@ bool walker_adopt(pid_t tid, unsigned hz) {
   pthread_mutex_lock(&lock);
   walker_t *w = walkers;
   while (w != NULL && w->tid != tid) w = w->next;
-  if (w == NULL && vm_index_count() > 0 && (w = make_walker(tid, &ignored)) != NULL) {
+  if (w == NULL && vm_index_count(&walked_vms) > 0 && (w = make_walker(tid, &ignored)) != NULL) {
     random_t random = {time_monotonic() ^ (uint64_t)tid};
     w->adopted = true;
     w->adopted_at = time_monotonic();

@@ -48,7 +48,7 @@ static void *watch(void *unused) {
   uint64_t looked = time_monotonic();
   for (;;) {
     unsigned hz = 0;
-    vm_index_each(fastest_wall, &hz);
+    vm_index_each(&walked_vms, fastest_wall, &hz);
     if (!sleep_for(hz > 0 ? random_jitter(&random, 1000000000u / hz) : LOOK_EVERY)) break;
     if (hz > 0) waiting_count_all();
     uint64_t now = time_monotonic();
@@ -118,9 +118,9 @@ bool watcher_adjust(bool wall, failure_t *failure) {
   pthread_mutex_lock(&control);
   bool there = owner == getpid(); /* a forked child has none of its parent's threads */
   int error = 0;
-  if (there && vm_index_count() == 0)
+  if (there && vm_index_count(&walked_vms) == 0)
     end();
-  else if (!there && vm_index_count() > 0 && (wall || thread_count() > 1))
+  else if (!there && vm_index_count(&walked_vms) > 0 && (wall || thread_count() > 1))
     error = start();
   pthread_mutex_unlock(&control);
   if (error == 0 || !wall) return true;

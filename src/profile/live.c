@@ -190,6 +190,10 @@ void live_rename(live_t *live, live_ref_t function, live_ref_t name, uint32_t ra
   publish(&entry->name, name);
 }
 
+int32_t live_function_line(const live_t *live, live_ref_t function) {
+  return ((live_function_entry_t *)live_at(live->header, function))->line;
+}
+
 uint32_t live_name_rank(const live_t *live, live_ref_t function) {
   return ((live_function_entry_t *)live_at(live->header, function))->name_rank;
 }
@@ -219,19 +223,30 @@ static void count(live_header_t *header, live_ref_t ref, const uint64_t *values)
     atomic_fetch_add_explicit(&cell->values[i], values[i], memory_order_relaxed);
 }
 
-void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *values) {
+static live_ref_t find_cell(live_t *live, live_ref_t node, live_ref_t labels) {
   live_header_t *header = live->header;
   uint32_t key[2] = {node, labels};
   live_slot_t *slot = bucket(header, header->cells, hash_bytes(key, sizeof key, 3));
   for (live_ref_t ref = first(slot); ref != 0;) {
     live_cell_t *cell = live_at(header, ref);
-    if (cell->node == node && cell->labels == labels) {
-      count(header, ref, values);
-      return;
-    }
+    if (cell->node == node && cell->labels == labels) return ref;
     ref = cell->chain;
   }
-  live_ref_t ref = new_cell(live, slot, node, labels);
+  return new_cell(live, slot, node, labels);
+}
+
+_Atomic uint64_t *live_overflow_values(live_t *live) {
+  return ((live_cell_t *)live_at(live->header, live->header->overflow_cell))->values;
+}
+
+_Atomic uint64_t *live_values(live_t *live, live_ref_t node, live_ref_t labels) {
+  live_ref_t ref = find_cell(live, node, labels);
+  return ref != 0 ? ((live_cell_t *)live_at(live->header, ref))->values : live_overflow_values(live);
+}
+
+void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *values) {
+  live_header_t *header = live->header;
+  live_ref_t ref = find_cell(live, node, labels);
   if (ref != 0)
     count(header, ref, values);
   else

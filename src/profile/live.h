@@ -81,11 +81,16 @@ text_t live_text(const live_t *live, live_ref_t string); /* of a string the writ
 live_ref_t live_function(live_t *live, const live_function_t *function);
 /* Renames the function when the rank of the name beats that of the one it has. A new function has rank 0. */
 void live_rename(live_t *live, live_ref_t function, live_ref_t name, uint32_t rank);
+int32_t live_function_line(const live_t *live, live_ref_t function); /* of definition */
 uint32_t live_name_rank(const live_t *live, live_ref_t function);
 live_ref_t live_child(live_t *live, live_ref_t parent, live_ref_t function, int32_t line);
 /* Adds to the counters of (node, labels); on a full region to those of [overflow], counting the loss by
  * values[0]. */
 void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *values);
+/* The counters of (node, labels), those of [overflow] when there is no room: for a writer that adds to them often, and takes
+ * care itself of losses. They stay where they are. */
+_Atomic uint64_t *live_values(live_t *live, live_ref_t node, live_ref_t labels);
+_Atomic uint64_t *live_overflow_values(live_t *live);
 void live_add_overflow(live_t *live, const uint64_t *values);
 void live_lose(live_t *live, loss_t reason, uint64_t count);
 void live_comment(live_t *live, const char *text);

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* cpu tracing: hooks on every call and return; see trace.h. Memory, start, stop and pause. */
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "agent/budget.h"
+#include "agent/engine.h"
+#include "agent/luajit.h"
+#include "agent/stopwatch.h"
+#include "agent/trace.h"
+#include "agent/vm_index.h"
+#include "agent/walk_setup.h"
+
+static size_t aligned(size_t bytes) {
+  return (bytes + 63) & ~(size_t)63;
+}
+
+/* One mapping for all: address space, until it is used. */
+static trace_t *map_trace(vm_t *vm) {
+  uint32_t node_max = (uint32_t)(vm->options.max_memory_bytes / 256), buckets = 1024;
+  if (node_max > 1u << 22) node_max = 1u << 22;
+  while (buckets < node_max) buckets *= 2;
+  size_t chunk_max = (size_t)16 << 20;
+  size_t fixed = aligned(sizeof(trace_t)) + aligned(sizeof(trace_coroutine_t) * TRACE_COROUTINES) +
+                 aligned(sizeof(uint32_t) * TRACE_COROUTINES) + aligned(sizeof(uint32_t) * buckets);
+  size_t size = fixed + aligned(sizeof(trace_node_t) * node_max) + chunk_max;
+  char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return NULL;
+  trace_t *t = (trace_t *)(void *)at;
+  t->vm = vm;
+  t->memory = at;
+  t->memory_size = size;
+  at += aligned(sizeof(trace_t));
+  t->coroutines = (trace_coroutine_t *)(void *)at;
+  at += aligned(sizeof(trace_coroutine_t) * TRACE_COROUTINES);
+  t->coroutine_buckets = (uint32_t *)(void *)at;
+  at += aligned(sizeof(uint32_t) * TRACE_COROUTINES);
+  t->buckets = (uint32_t *)(void *)at;
+  t->bucket_mask = buckets - 1;
+  at += aligned(sizeof(uint32_t) * buckets);
+  t->nodes = (trace_node_t *)(void *)at;
+  t->node_max = node_max;
+  t->chunks = at + aligned(sizeof(trace_node_t) * node_max);
+  t->chunk_max = chunk_max;
+  if (!budget_take(fixed, vm->options.max_process_memory_bytes)) {
+    munmap(t->memory, size);
+    return NULL;
+  }
+  vm->charged += fixed;
+  return t;
+}
+
+/* Which C functions resume and yield; a program without the library has none. */
+static void learn_coroutine_functions(trace_t *t, lua_State *L) {
+  static const char *const names[] = {"resume", "wrap", "yield"};
+  int top = lua_gettop(L);
+  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  lua_pushliteral(L, "coroutine");
+  lua_rawget(L, -2);
+  for (int i = 0; i < 3 && lua_istable(L, top + 2); i++) {
+    lua_pushstring(L, names[i]);
+    lua_rawget(L, top + 2);
+    if (!lua_iscfunction(L, -1)) continue;
+    if (i == 1) {                                /* wrap returns the one that resumes */
+      if (luaL_loadstring(L, "") != 0) continue; /* 5.1 wraps functions of Lua alone */
+      if (lua_pcall(L, 1, 1, 0) != 0 || !lua_iscfunction(L, -1)) continue;
+    }
+    lua_Debug ar;
+    memset(&ar, 0, sizeof ar);
+    site_t site;
+    if (t->site == SITE_BY_INTERFACE) continue; /* keys are not addresses there */
+    site_of_function(t->vm, t->site, &t->layout, L, &ar, 0, &site);
+    t->coroutine_keys[i] = site.key;
+  }
+  lua_settop(L, top);
+}
+
+static void after_fork_child(void) {
+  vm_index_forget_all(&traced_vms);
+  vm_index_unlock(&traced_vms);
+}
+
+static void before_fork(void) {
+  vm_index_lock(&traced_vms);
+}
+
+static void after_fork_parent(void) {
+  vm_index_unlock(&traced_vms);
+}
+
+static void guard_forks(void) {
+  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static void discard(vm_t *vm) {
+  trace_t *t = vm->trace;
+  if (vm->global != 0) vm_index_remove(&traced_vms, vm->global);
+  vm->trace = NULL;
+  munmap(t->memory, t->memory_size);
+}
+
+static bool begin(vm_t *vm, lua_State *L, failure_t *failure);
+
+static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, guard_forks);
+  stopwatch_prepare();
+  trace_t *t = map_trace(vm);
+  if (t == NULL)
+    return failure_set(failure, "no memory for tracing within max_process_memory_bytes (%zu)",
+                       vm->options.max_process_memory_bytes);
+  vm->trace = t;
+  if (begin(vm, L, failure)) return true;
+  if (vm->jit_was_on) luajit_turn_on(L);
+  vm->jit_was_on = false;
+  discard(vm);
+  return false;
+}
+
+static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
+  trace_t *t = vm->trace;
+  vm->host = host_hook_save(L, 0);
+  t->layout = *walk_setup_layout();
+  t->site = site_reader(vm->global != 0, &t->layout);
+  t->may_count = t->site == SITE_BY_LUAJIT && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
+  t->walk.memory = &t->own.memory;
+  memory_own_init(&t->own, vm->pid);
+  walk_setup_apply(&t->walk);
+  t->walk.layout = &t->layout;
+  if (vm->luajit) {
+    vm->jit_was_on = luajit_turn_off(L);
+    if (vm->jit_was_on)
+      live_comment(&vm->live, "the JIT compiler was turned off while tracing: compiled code calls no hooks");
+  }
+  if (!trace_stack_start(t) || !trace_tree_start(t))
+    return failure_set(failure, "no memory for tracing within max_process_memory_bytes (%zu)",
+                       vm->options.max_process_memory_bytes);
+  if (vm->global != 0 && !vm_index_add(&traced_vms, vm->global, vm))
+    return failure_set(failure, "%d VMs are being traced already, which is the limit", VM_INDEX_MAX);
+  learn_coroutine_functions(t, L);
+  trace_calibrate(t, L, trace_on_event);
+  trace_stack_start(t);
+  trace_tree_clear(t);
+  t->last = stopwatch_now();
+  t->cost = t->last_cost = 0;
+  t->last_corrected = (int64_t)(t->last << TRACE_COST_SHIFT);
+  t->current = NULL;
+  trace_resume(t, L, TRACE_ROOT);
+  if (t->current == NULL) return failure_set(failure, "no memory for tracing");
+  trace_take_up(t, L, 1); /* level 0 is the start of the session itself, in protection */
+  trace_arm(vm, L);
+  if (t->site == SITE_BY_LUAJIT) trace_await_end(t, L); /* of the function that called start */
+  if (vm->main != NULL && vm->main != L) trace_arm_if_free(vm, vm->main);
+  return true;
+}
+
+static void stop(vm_t *vm, lua_State *L) {
+  trace_t *t = vm->trace;
+  if (t == NULL) return;
+  if (!vm->paused && t->current != NULL && vm->active) trace_charge(t, stopwatch_now());
+  if (lua_gethook(L) != trace_on_event && !vm->paused && vm->active)
+    live_comment(&vm->live, "the program set a debug hook of its own, which ended tracing where it was set");
+  trace_unhook(vm, L);
+  trace_unhook(vm, vm->base);
+  if (vm->main != NULL) trace_unhook(vm, vm->main);
+  if (vm->jit_was_on) luajit_turn_on(L);
+  vm->jit_was_on = false;
+  discard(vm);
+}
+
+static void pause_changed(vm_t *vm, lua_State *L) {
+  trace_t *t = vm->trace;
+  uint64_t now = stopwatch_now();
+  if (vm->paused) {
+    trace_charge(t, now);
+    trace_unhook(vm, L); /* others take theirs off when they next fire */
+    return;
+  }
+  trace_skip(t, now);
+  trace_store(t);
+  while (t->chain_length > 0) trace_leave_innermost(t);
+  t->current = NULL;
+  trace_resume(t, L, TRACE_ROOT);
+  trace_take_up(t, L, 0);
+  t->counted = false;
+  trace_arm_if_free(vm, L);
+  if (t->site == SITE_BY_LUAJIT) trace_await_end(t, L);
+}
+
+const engine_t engine_trace = {
+    .name = "trace",
+    .start = start,
+    .stop = stop,
+    .pause_changed = pause_changed,
+    .labels_changed = trace_labels_changed,
+};

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* What an event costs, measured on the VM that is to be traced; see trace.h.
+ *
+ * A loop calls an empty function, without hooks and with. What the hooks add is the cost of a call and a return together. Of it
+ * the part that falls between the call's event and the return's is what the function seems to take, less what it takes
+ * unhooked: half of what calling it adds to an empty loop. */
+#include <stdlib.h>
+
+#include "agent/stopwatch.h"
+#include "agent/trace.h"
+
+enum { CALLS = 1000, RUNS = 9, LOOP_NODE = 2, CALLEE_NODE = 3 };
+
+static int empty_function(lua_State *L) {
+  (void)L;
+  return 0;
+}
+
+/* One run of the loop on `co`: its function is at index 1 (the empty loop's at 2), the callee at `callee`. */
+static int64_t run(lua_State *co, int loop, int callee) {
+  lua_pushvalue(co, loop);
+  lua_pushvalue(co, callee);
+  lua_pushinteger(co, CALLS);
+  uint64_t start = stopwatch_now();
+  lua_call(co, 2, 0);
+  return (int64_t)(stopwatch_now() - start);
+}
+
+static int smaller(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of a few: whatever else the machine did is not among the middle ones. */
+static int64_t median(int64_t *values) {
+  qsort(values, RUNS, sizeof values[0], smaller);
+  return values[RUNS / 2];
+}
+
+static void measure(trace_t *t, lua_State *co, lua_Hook hook, int callee, site_kind_t kind) {
+  int64_t empty[RUNS], plain[RUNS], traced[RUNS], seen[RUNS];
+  for (int i = 0; i < RUNS; i++) {
+    empty[i] = run(co, 2, callee);
+    plain[i] = run(co, 1, callee);
+    trace_tree_clear(t);
+    for (int node = 0; node < TRACE_CALIBRATION_NODES; node++)
+      for (int value = 0; value < TRACE_VALUES; value++) t->calibration[node][value] = 0;
+    lua_sethook(co, hook, LUA_MASKCALL | LUA_MASKRET, 0);
+    traced[i] = run(co, 1, callee);
+    lua_sethook(co, NULL, 0, 0);
+    t->counted = false;
+    seen[i] = (int64_t)t->calibration[CALLEE_NODE][TRACE_EXCLUSIVE_RAW];
+  }
+  int64_t both = median(traced) - median(plain), own = (median(plain) - median(empty)) / 2;
+  int64_t call = median(seen) - (own > 0 ? own : 0);
+  if (both < 0) both = 0;
+  if (call < 0) call = 0;
+  if (call > both) call = both;
+  t->costs.call[kind] = (call << TRACE_COST_SHIFT) / CALLS;
+  t->costs.leave[kind] = ((both - call) << TRACE_COST_SHIFT) / CALLS;
+}
+
+void trace_calibrate(trace_t *t, lua_State *L, lua_Hook hook) {
+  lua_State *co = lua_newthread(L);
+  lua_sethook(co, NULL, 0, 0); /* a hook of the host's is not to see this */
+  t->costs = (trace_costs_t){0};
+  t->calibrating = true;
+  if (luaL_loadstring(co, "local f, n = ... for i = 1, n do f() end") == 0 &&
+      luaL_loadstring(co, "local f, n = ... for i = 1, n do end") == 0 &&
+      luaL_loadstring(co, "return function() end") == 0) {
+    lua_call(co, 0, 1);
+    lua_pushcfunction(co, empty_function);
+    measure(t, co, hook, 3, SITE_LUA);
+    measure(t, co, hook, 4, SITE_C);
+  }
+  lua_sethook(co, NULL, 0, 0);
+  t->calibrating = false;
+  lua_pop(L, 1);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Which function an event is about; see trace_site.h. */
+#include "agent/trace_site.h"
+
+#include "agent/function.h"
+#include "agent/vm.h"
+
+#define BUILTIN_KEY ((uint64_t)1 << 63) /* as walked_key() has it */
+#define LUAJIT_ADDRESS (((uint64_t)1 << 47) - 1)
+
+site_reader_t site_reader(bool walkable, const layout_t *layout) {
+  if (!walkable) return SITE_BY_INTERFACE;
+  if (layout->family == LAYOUT_LUAJIT) return SITE_BY_LUAJIT;
+  return layout->puc.ci_previous != LAYOUT_ABSENT ? SITE_BY_LIST : SITE_BY_ARRAY;
+}
+
+/* -- functions ---------------------------------------------------------------------------------------------------- */
+
+static void read_luajit_function(const layout_luajit_t *l, uint64_t function, site_t *site) {
+  uint8_t ffid = site_load8(function + l->function_ffid);
+  if (ffid == 0) {
+    uint64_t pc =
+        l->pointer == 8 ? site_load64(function + l->function_pc) : site_load32(function + l->function_pc);
+    uint64_t proto = pc - l->proto_size;
+    uint64_t source =
+        l->pointer == 8 ? site_load64(proto + l->proto_source) : site_load32(proto + l->proto_source);
+    site->kind = SITE_LUA;
+    site->key = proto;
+    site->check = source ^ (uint64_t)site_load32(proto + l->proto_line) << 47 ^
+                  site_load32(proto + l->proto_code_count);
+  } else if (ffid == 1) {
+    site_set_c(site_load64(function + l->function_code), site);
+  } else {
+    site_set_c(BUILTIN_KEY | ffid, site);
+  }
+}
+
+/* -- calls -------------------------------------------------------------------------------------------------------- */
+
+static void read_by_interface(struct vm *vm, lua_State *L, lua_Debug *ar, int level, site_t *site) {
+  lua_Debug caller;
+  site->id = lv_call_id(ar);
+  site->previous = lua_getstack(L, level + 1, &caller) ? lv_call_id(&caller) : 0;
+  site->kind = SITE_C;
+  site->key = site->check = 0;
+  if (!lua_getinfo(L, "Sf", ar)) return;
+  if (lua_isfunction(L, -1)) {
+    site->kind = lua_iscfunction(L, -1) ? SITE_C : SITE_LUA;
+    site->key = function_of_frame(vm, L, ar, level);
+  }
+  lua_pop(L, 1);
+}
+
+void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
+                     bool function_too, site_t *site) {
+  uint64_t state = (uint64_t)(uintptr_t)L, base;
+  if (reader == SITE_BY_INTERFACE) {
+    read_by_interface(vm, L, ar, 0, site);
+    return;
+  }
+  site->id = lv_call_id(ar);
+  site->previous = site->id - 1;
+  if (!function_too) return;
+  if (reader == SITE_BY_ARRAY) {
+    site_read_slot(&layout->puc, site_load64(site_load64(state + layout->puc.state_ci) + layout->puc.ci_func),
+                   site);
+    return;
+  }
+  base = site_load64(state + layout->luajit.state_base);
+  read_luajit_function(
+      &layout->luajit,
+      layout->luajit.pointer == 8 ? site_load64(base - 16) & LUAJIT_ADDRESS : site_load32(base - 8), site);
+}
+
+void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,
+                      lua_Debug *ar, int level, site_t *site) {
+  uint64_t object = (uint64_t)(uintptr_t)lua_topointer(L, -1);
+  lua_CFunction c = lua_tocfunction(L, -1);
+  *site = (site_t){.id = lv_call_id(ar), .kind = c != NULL ? SITE_C : SITE_LUA};
+  switch (reader) {
+    case SITE_BY_LIST:
+    case SITE_BY_ARRAY:
+      if (c != NULL)
+        site_set_c((uint64_t)(uintptr_t)c, site);
+      else
+        site_set_proto(&layout->puc, site_load64(object + layout->puc.closure_proto), site);
+      break;
+    case SITE_BY_LUAJIT:
+      read_luajit_function(&layout->luajit, object, site);
+      break;
+    case SITE_BY_INTERFACE:
+      if (lua_getinfo(L, "S", ar)) site->key = function_of_frame(vm, L, ar, level);
+      break;
+  }
+}
+
+uint64_t site_base(site_reader_t reader, const layout_t *layout, lua_State *L) {
+  return reader == SITE_BY_LIST ? (uint64_t)(uintptr_t)L + layout->puc.state_base_ci : 0;
+}
+
+void site_frame(site_t *site) {
+  site->frame = (walk_frame_t){.kind = WALK_C, .code = site->key};
+  if (site->kind == SITE_LUA)
+    site->frame = (walk_frame_t){.kind = WALK_LUA, .proto = site->key};
+  else if (site->key & BUILTIN_KEY)
+    site->frame = (walk_frame_t){.kind = WALK_BUILTIN, .ffid = (uint32_t)(site->key & 0xff)};
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Which function an event is about, and which call of it: read straight from the VM's memory where its layout is known (three
+ * to five loads; in a hook everything is in order), else by asking Lua. */
+#ifndef LUAPULSE_AGENT_TRACE_SITE_H
+#define LUAPULSE_AGENT_TRACE_SITE_H
+
+#include <string.h>
+
+#include "agent/lua_version.h"
+#include "walk/walk.h"
+
+struct vm;
+
+typedef enum { SITE_LUA, SITE_C, SITE_PSEUDO, SITE_KINDS } site_kind_t;
+
+typedef struct {
+  uint64_t
+      id; /* of the call record: its address where records are a list, else its number or place on the stack */
+  uint64_t previous; /* of the caller's, where records are a list */
+  uint64_t
+      key; /* prototype, address of a C function, number of a built-in; live function when Lua was asked */
+  uint64_t check; /* differs when another function lies at the same address, as far as a glance tells */
+  site_kind_t kind;
+  walk_frame_t frame; /* for names; filled in by site_frame() */
+} site_t;
+
+typedef enum { SITE_BY_INTERFACE, SITE_BY_LIST, SITE_BY_ARRAY, SITE_BY_LUAJIT } site_reader_t;
+
+site_reader_t site_reader(bool walkable, const layout_t *layout);
+/* The function on top of L, which `ar` (as lua_getstack filled it in) is a call of. Leaves it there. */
+void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,
+                      lua_Debug *ar, int level, site_t *site);
+/* What lies below the first call of the coroutine. */
+uint64_t site_base(site_reader_t reader, const layout_t *layout, lua_State *L);
+/* Fills in what is needed to name the function. */
+void site_frame(site_t *site);
+
+/* Direct loads: a hook finds the running call, its function and prototype alive and whole. */
+static inline uint64_t site_load64(uint64_t at) {
+  uint64_t value;
+  memcpy(&value, (const void *)(uintptr_t)at, sizeof value);
+  return value;
+}
+
+static inline uint32_t site_load32(uint64_t at) {
+  uint32_t value;
+  memcpy(&value, (const void *)(uintptr_t)at, sizeof value);
+  return value;
+}
+
+static inline uint8_t site_load8(uint64_t at) {
+  return *(const uint8_t *)(uintptr_t)at;
+}
+
+static inline void site_set_proto(const layout_puc_t *l, uint64_t proto, site_t *site) {
+  site->kind = SITE_LUA;
+  site->key = proto;
+  site->check = site_load64(proto + l->proto_code) ^ (uint64_t)site_load32(proto + l->proto_line) << 47;
+}
+
+static inline void site_set_c(uint64_t code, site_t *site) {
+  site->kind = SITE_C;
+  site->key = code;
+  site->check = 0;
+}
+
+static inline void site_set_closure(const layout_puc_t *l, uint64_t closure, bool is_c, site_t *site) {
+  if (is_c)
+    site_set_c(site_load64(closure + l->closure_code), site);
+  else
+    site_set_proto(l, site_load64(closure + l->closure_proto), site);
+}
+
+static inline void site_read_slot(const layout_puc_t *l, uint64_t slot, site_t *site) {
+  uint64_t value = site_load64(slot);
+  uint32_t tag = l->tag_bytes == 1 ? site_load8(slot + 8) : site_load32(slot + 8);
+  if (l->tag_light != LAYOUT_ABSENT && tag == l->tag_light)
+    site_set_c(value, site);
+  else
+    site_set_closure(
+        l, value, l->tag_lua == l->tag_c ? site_load8(value + l->closure_is_c) != 0 : tag == l->tag_c, site);
+}
+
+void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
+                     bool function_too, site_t *site);
+
+/* The call that the hook `ar` is in; its function only when that is wanted too. */
+static inline void site_read(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,
+                             lua_Debug *ar, bool function_too, site_t *site) {
+  if (reader != SITE_BY_LIST) {
+    site_read_other(vm, reader, layout, L, ar, function_too, site);
+    return;
+  }
+  uint64_t ci = site_load64((uint64_t)(uintptr_t)L + layout->puc.state_ci);
+  site->id = ci;
+  if (!function_too) return;
+  site->previous = site_load64(ci + layout->puc.ci_previous);
+  site_read_slot(&layout->puc, site_load64(ci + layout->puc.ci_func), site);
+}
+
+/* The global_State of L. */
+static inline uint64_t site_global(const layout_t *layout, lua_State *L) {
+  uint64_t global = 0;
+  if (layout->family == LAYOUT_PUC)
+    memcpy(&global, (const char *)L + layout->puc.state_global, sizeof global);
+  else
+    memcpy(&global, (const char *)L + layout->luajit.state_global, layout->luajit.pointer);
+  return global;
+}
+
+#endif

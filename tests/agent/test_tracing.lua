@@ -1,0 +1,481 @@
+-- Tracing: every call counted and timed, by path. The programs count their own calls: that is the oracle.
+local t = require "t"
+local pulse = require "luapulse"
+
+local unpack = table.unpack or unpack
+local engines = { "auto", "interface" }
+
+-- Calls of the functions by name, over all paths.
+local function calls_of(profile)
+  local calls = {}
+  for _, sample in ipairs(profile:samples()) do
+    local name = sample.stack[1].name
+    calls[name] = (calls[name] or 0) + sample.calls
+  end
+  return calls
+end
+
+local function path_of(sample)
+  local names = {}
+  for i = #sample.stack, 1, -1 do names[#names + 1] = sample.stack[i].name end
+  return table.concat(names, ";")
+end
+
+-- Sum of a value over the samples whose path ends as given.
+local function sum_of(profile, value, ending)
+  local sum = 0
+  for _, sample in ipairs(profile:samples()) do
+    if path_of(sample):sub(-#ending) == ending then sum = sum + sample[value] end
+  end
+  return sum
+end
+
+local function trace(body, engine, options)
+  options = options or {}
+  options.cpu, options.cpu_engine = "tracing", engine
+  collectgarbage()
+  collectgarbage("stop") -- finalizers of what came before are not this program's calls
+  pulse.start(options)
+  body()
+  local profile = pulse.stop()
+  collectgarbage("restart")
+  return profile
+end
+
+-- body(count): every function in it calls count() once. Calls are compared by the line of definition: which name a function
+-- gets is for other tests.
+local function check(body)
+  for _, engine in ipairs(engines) do
+    local expected, all = {}, 0
+    local function count()
+      local line = debug.getinfo(2, "S").linedefined
+      expected[line], all = (expected[line] or 0) + 1, all + 1
+    end
+    local profile = trace(function() body(count) end, engine)
+    local calls, counts = {}, 0
+    for _, sample in ipairs(profile:samples()) do
+      local top = sample.stack[1]
+      if top.file:find("test_tracing.lua", 1, true) then calls[top.defined] = (calls[top.defined] or 0) + sample.calls end
+      if top.name == "debug.getinfo" then counts = counts + sample.calls end
+    end
+    for line, wanted in pairs(expected) do
+      t.equal(calls[line] or 0, wanted, "calls of the function at line " .. line .. " (" .. engine .. ")")
+    end
+    t.equal(counts, all, "calls of debug.getinfo by the oracle (" .. engine .. ")")
+    t.equal(profile:stats().overflow or 0, 0, "overflow")
+  end
+end
+
+t.test("engine_and_types", function()
+  pulse.start { cpu = "tracing" }
+  t.equal(pulse.status().engine, "trace", "engine")
+  t.equal(pulse.status().note, "", "memory can be read")
+  local profile = pulse.stop()
+  local sample = profile:samples()[1]
+  for _, name in ipairs { "calls", "exclusive", "inclusive", "exclusive_raw", "inclusive_raw", "min", "max" } do
+    t.equal(type(sample[name]), "number", name)
+  end
+end)
+
+t.test("calls_and_recursion", function()
+  check(function(count)
+    local function leaf() count() end
+    local function middle() count() leaf() leaf() end
+    local function fib(n) count() if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+    local function even(n) count() if n == 0 then return true end local r = odd_of_test(n - 1) return r end
+    function odd_of_test(n) count() if n == 0 then return false end local r = even(n - 1) return r end
+    for _ = 1, 100 do middle() end
+    fib(12)
+    even(20)
+    odd_of_test = nil
+  end)
+end)
+
+t.test("tail_calls", function()
+  check(function(count)
+    local function last() count() return 1 end
+    local function chain(n) count() if n == 0 then return last() end return chain(n - 1) end
+    local function into_c(n) count() return math.floor(n) end
+    local function after() count() last() return last() end
+    for _ = 1, 20 do
+      chain(30)
+      into_c(2.5)
+      local value = chain(1) + after()
+      assert(value == 2)
+    end
+  end)
+end)
+
+t.test("tail_frames_show_as_such", function()
+  local function last() local x = 0 for i = 1, 100 do x = x + i end return x end
+  local function first() return last() end
+  local profile = trace(function() for _ = 1, 50 do first() end end)
+  t.equal(sum_of(profile, "calls", "[tail call];last"), 50, "calls of last below a tail frame in\n" .. profile:folded())
+  t.equal(sum_of(profile, "calls", ";first"), 50, "calls of first")
+  t.equal(sum_of(profile, "calls", "first;last"), 0, "first is gone while last runs")
+end)
+
+t.test("errors", function()
+  check(function(count)
+    local function thrower() count() error("no") end
+    local function indexer() count() local x return x.y end
+    local function deep(n) count() if n == 0 then thrower() end deep(n - 1) end
+    local function handler(m) count() return m end
+    local function quiet() count() end
+    local function rethrows() count() local ok, m = pcall(thrower) quiet() error(m, 0) end
+    for _ = 1, 30 do
+      assert(not pcall(thrower))
+      quiet()
+      assert(not pcall(indexer))
+      quiet()
+      assert(not pcall(deep, 10))
+      assert(not xpcall(thrower, handler))
+      assert(not xpcall(indexer, handler))
+      quiet()
+      assert(not pcall(rethrows))
+      assert(not pcall(pcall)) -- an error of the library's own
+    end
+  end)
+end)
+
+t.test("callers_after_errors", function()
+  local function thrower() error("no") end
+  local function deep(n) if n == 0 then thrower() end deep(n - 1) end
+  local function after() end
+  local function catcher() pcall(deep, 5) after() end
+  local profile = trace(function() for _ = 1, 10 do catcher() end end)
+  t.equal(sum_of(profile, "calls", "catcher;after"), 10, "calls of after by catcher in\n" .. profile:folded())
+end)
+
+t.test("coroutines", function()
+  check(function(count)
+    local function work() count() end
+    local function body(n) count() for _ = 1, n do work() coroutine.yield() end work() return "end" end
+    local function dies() count() work() coroutine.yield() error("in a coroutine") end
+    local function outer() count() local inner = coroutine.wrap(body) for _ = 1, 3 do inner(3) work() coroutine.yield() end end
+    for _ = 1, 20 do
+      local co = coroutine.create(body)
+      while coroutine.status(co) ~= "dead" do assert(coroutine.resume(co, 4)) work() end
+      assert(not coroutine.resume(co))
+      local bad = coroutine.create(dies)
+      assert(coroutine.resume(bad))
+      assert(not coroutine.resume(bad))
+      local step = coroutine.wrap(outer)
+      for _ = 1, 3 do step() end -- and left half-way
+      work()
+    end
+  end)
+end)
+
+t.test("coroutines_made_before_start", function()
+  local worked = 0
+  local function work() worked = worked + 1 end
+  local function body() while true do work() coroutine.yield() end end
+  local wrapped, created = coroutine.wrap(body), coroutine.create(body)
+  wrapped()
+  coroutine.resume(created)
+  worked = 0
+  local profile = trace(function()
+    for _ = 1, 10 do wrapped() assert(coroutine.resume(created)) end
+  end)
+  t.equal(worked, 20)
+  t.equal(calls_of(profile).work, 20, "calls in coroutines older than the session")
+end)
+
+t.test("time_stays_with_the_path_that_resumed", function()
+  local function body() while true do t.burn(0.002) coroutine.yield() end end
+  local step = coroutine.wrap(body)
+  local function by_day() step() end
+  local function by_night() step() end
+  local profile = trace(function() for _ = 1, 5 do by_day() end for _ = 1, 15 do by_night() end end)
+  local function time_below(path)
+    local sum = 0
+    for _, sample in ipairs(profile:samples()) do
+      if path_of(sample):find(path, 1, true) then sum = sum + sample.exclusive_raw end
+    end
+    return sum
+  end
+  local day, night = time_below("by_day;coroutine.wrap;body"), time_below("by_night;coroutine.wrap;body")
+  t.equal(sum_of(profile, "calls", "by_day;coroutine.wrap;body;t.burn"), 5, "calls by day in\n" .. profile:folded())
+  t.equal(sum_of(profile, "calls", "by_night;coroutine.wrap;body;t.burn"), 15, "calls by night")
+  t.truthy(day >= 5 * 2e6 * 0.9 and night >= 15 * 2e6 * 0.9, "time by night, " .. night .. ", and by day, " .. day)
+  for _, sample in ipairs(profile:samples()) do
+    if path_of(sample):find("coroutine.wrap;body", 1, true) then
+      t.contains(sample.labels.coroutine or "none", "test_tracing.lua:", "label coroutine")
+    else
+      t.equal(sample.labels.coroutine, nil, "label coroutine of " .. path_of(sample))
+    end
+  end
+end)
+
+t.test("suspended_time_is_nobodys", function()
+  local function body() while true do coroutine.yield() end end
+  local step = coroutine.wrap(body)
+  local profile = trace(function() for _ = 1, 5 do step() t.burn(0.01) end end)
+  local inside, burnt = sum_of(profile, "exclusive_raw", "body") + sum_of(profile, "exclusive_raw", "coroutine.yield"),
+    0
+  for _, sample in ipairs(profile:samples()) do
+    if path_of(sample):find("t.burn", 1, true) then burnt = burnt + sample.exclusive_raw end
+  end
+  t.truthy(burnt >= 45e6, "time burnt: " .. burnt)
+  t.truthy(inside < burnt / 10, "time in a coroutine that only yields: " .. inside)
+end)
+
+t.test("c_functions_and_callbacks", function()
+  check(function(count)
+    local function less(a, b) count() return a < b end
+    local function replace(s) count() return s end
+    local function once() count() end
+    for _ = 1, 10 do
+      table.sort({ 5, 3, 9, 1, 7, 2 }, less)
+      string.gsub("hello world", "%w", replace)
+      once()
+      pcall(once)
+      select(2, 1, once())
+    end
+  end)
+  local profile = trace(function() for _ = 1, 25 do string.rep("x", 3) math.floor(1.5) end end)
+  local calls = calls_of(profile)
+  t.equal(calls["string.rep"], 25, "calls of string.rep")
+  t.equal(calls["math.floor"], 25, "calls of math.floor")
+end)
+
+t.test("metamethods_and_iterators", function()
+  check(function(count)
+    local meta = {
+      __index = function() count() return 1 end,
+      __newindex = function() count() end,
+      __call = function() count() return 2 end,
+      __add = function() count() return 3 end,
+      __eq = function() count() return true end,
+      __lt = function() count() return true end,
+      __concat = function() count() return "" end,
+      __unm = function() count() return 0 end,
+      __tostring = function() count() return "object" end,
+    }
+    local a, b = setmetatable({}, meta), setmetatable({}, meta)
+    local function iterate()
+      count()
+      local n = 0
+      return function()
+        count()
+        n = n + 1
+        if n < 4 then return n end
+      end
+    end
+    for _ = 1, 10 do
+      local _ = a.x, a(1), a + b, a == b, a < b, a .. b, -a
+      a.y = 1
+      tostring(a)
+      for _ in iterate() do end
+    end
+  end)
+end)
+
+t.test("time_adds_up", function()
+  local function inner() t.burn(0.003) end
+  local function outer() inner() t.burn(0.001) end
+  local profile = trace(function() for _ = 1, 10 do outer() end end)
+  local exclusive, raw, root = 0, 0, 0
+  for _, sample in ipairs(profile:samples()) do
+    exclusive, raw = exclusive + sample.exclusive, raw + sample.exclusive_raw
+    if #sample.stack == 1 then root = root + sample.inclusive end
+  end
+  t.equal(root, exclusive, "inclusive time of the root, and the sum of exclusive times")
+  t.between(raw, profile:stats().duration_ns * 0.98, profile:stats().duration_ns * 1.02, "raw time, and elapsed time")
+  t.truthy(exclusive <= raw, "corrected time " .. exclusive .. ", raw " .. raw)
+  local inclusive = sum_of(profile, "inclusive", ";outer")
+  local below = 0
+  for _, sample in ipairs(profile:samples()) do
+    if (path_of(sample) .. ";"):find(";outer;", 1, true) then below = below + sample.exclusive end
+  end
+  t.equal(inclusive, below, "inclusive time of outer")
+  t.truthy(sum_of(profile, "min", ";outer") > 3e6, "shortest call of outer: " .. sum_of(profile, "min", ";outer"))
+  t.truthy(sum_of(profile, "max", ";outer") >= sum_of(profile, "min", ";outer"), "longest call of outer")
+end)
+
+t.test("recursive_inclusive_time_counts_once", function()
+  local function down(n) t.burn(0.001) if n > 0 then down(n - 1) end end
+  local profile = trace(function() for _ = 1, 3 do down(5) end end)
+  local total, inclusive = 0, 0
+  for _, sample in ipairs(profile:samples()) do
+    if (path_of(sample) .. ";"):find(";down;", 1, true) then total = total + sample.exclusive end
+    if sample.stack[1].name == "down" then inclusive = inclusive + sample.inclusive end
+  end
+  t.equal(inclusive, total, "inclusive time of down over its paths")
+end)
+
+t.test("a_hook_of_the_host", function()
+  local seen, lines, counts = 0, 0, 0
+  local function called() end
+  local function hook(event) if event == "call" then seen = seen + 1 elseif event == "line" then lines = lines + 1 elseif event == "count" then counts = counts + 1 end end
+  local function body() for _ = 1, 100 do called() end end
+  debug.sethook(hook, "cl", 1000)
+  body()
+  local alone, alone_lines = seen, lines
+  seen, lines = 0, 0
+  debug.sethook()
+  debug.sethook(hook, "cl", 1000)
+  pulse.start { cpu = "tracing" }
+  local before, before_lines = seen, lines
+  body()
+  local with, with_lines = seen - before, lines - before_lines
+  local profile = pulse.stop()
+  local kept, mask = debug.gethook()
+  debug.sethook()
+  t.equal(kept, hook, "the hook is the host's again")
+  t.equal(calls_of(profile).called, 100, "calls")
+  t.between(with, alone - 3, alone + 3, "calls the host's hook saw")
+  t.between(with_lines, alone_lines - 5, alone_lines + 5, "lines the host's hook saw")
+end)
+
+t.test("pause_and_resume", function()
+  local function counted() end
+  local function uncounted() end
+  local profile = trace(function()
+    local function body() for _ = 1, 10 do counted() end end
+    body()
+    pulse.pause()
+    for _ = 1, 10 do uncounted() end
+    t.burn(0.05)
+    pulse.resume()
+    body()
+  end)
+  local calls = calls_of(profile)
+  t.equal(calls.counted, 20, "calls outside the pause")
+  t.equal(calls.uncounted, nil, "calls within it")
+  t.equal(sum_of(profile, "exclusive_raw", "t.burn"), 0, "time within it")
+end)
+
+t.test("labels", function()
+  local function called() end
+  local profile = trace(function()
+    pulse.labels { request = "a" }
+    for _ = 1, 3 do called() end
+    pulse.labels { request = "b" }
+    for _ = 1, 4 do called() end
+    pulse.labels()
+    for _ = 1, 5 do called() end
+  end)
+  local by = {}
+  for _, sample in ipairs(profile:samples()) do
+    if sample.stack[1].name == "called" then
+      local label = sample.labels.request or "none"
+      by[label] = (by[label] or 0) + sample.calls
+    end
+  end
+  t.equal(by.a, 3) t.equal(by.b, 4) t.equal(by.none, 5)
+end)
+
+t.test("finalizers_disturb_nothing", function()
+  local finalized, called = 0, 0
+  local function finalizer() finalized = finalized + 1 if finalized % 2 == 0 then error("in a finalizer") end end
+  local function make() if newproxy then local p = newproxy(true) getmetatable(p).__gc = finalizer return p end return setmetatable({}, { __gc = finalizer }) end
+  local function work() called = called + 1 local _ = {} end
+  if _VERSION == "Lua 5.4" then warn("@off") end
+  pulse.start { cpu = "tracing" }
+  for _ = 1, 200 do
+    make()
+    work()
+    pcall(collectgarbage) -- up to 5.3 an error in a finalizer is an error of the collection
+  end
+  local profile = pulse.stop()
+  t.truthy(finalized > 50, "finalizers run: " .. finalized)
+  t.equal(calls_of(profile).work, called, "calls of work")
+end)
+
+t.test("a_million_tail_calls", function()
+  local function chain(n) if n == 0 then return 0 end return chain(n - 1) end
+  local profile = trace(function()
+    chain(1000)
+    local before = pulse.status().memory_bytes
+    chain(1000000)
+    t.equal(pulse.status().memory_bytes, before, "memory after a million tail calls")
+  end)
+  t.equal(calls_of(profile).chain, 1001002, "calls of chain")
+end)
+
+t.test("recursion_to_the_limit", function()
+  local depth = 0
+  local function down() depth = depth + 1 return 1 + down() end
+  local function after() end
+  for _, engine in ipairs(engines) do
+    depth = 0
+    local profile = trace(function() assert(not pcall(down)) after() end, engine)
+    t.equal(calls_of(profile).down, depth, "calls down to the limit")
+    t.equal(calls_of(profile).after, 1, "calls afterwards")
+    t.truthy(profile:stats().truncated > 0, "deeper calls are told as truncated")
+  end
+end)
+
+t.test("many_coroutines_left_half_way", function()
+  local entered = 0
+  local function body() entered = entered + 1 coroutine.yield() end
+  pulse.start { cpu = "tracing" }
+  local kept = {}
+  local function round(n, keep)
+    for i = 1, n do
+      local co = coroutine.create(body)
+      coroutine.resume(co)
+      if keep then kept[i] = co end
+    end
+    collectgarbage()
+  end
+  round(20000, true) -- as many as are followed at once, and more
+  local before = pulse.status().memory_bytes
+  for _ = 1, 4 do round(20000) end
+  t.equal(pulse.status().memory_bytes, before, "memory after more coroutines")
+  local profile = pulse.stop()
+  t.equal(entered, 100000)
+  t.equal(calls_of(profile).body, entered, "calls of body")
+end)
+
+t.test("paths_beyond_the_room_overflow", function()
+  pulse.start { cpu = "tracing", max_memory_bytes = 262144 }
+  local load = loadstring or load
+  local made = {}
+  for i = 1, 4000 do made[i] = load("return function() end", "=chunk" .. i)() end
+  for i = 1, 4000 do made[i]() end
+  local status = pulse.status()
+  local profile = pulse.stop()
+  t.truthy(status.overflow > 0, "overflow is counted")
+  t.contains(profile:folded(), "[overflow]")
+  local all = 0
+  for _, sample in ipairs(profile:samples()) do all = all + sample.calls end
+  t.truthy(all >= 8000, "no call is lost: " .. all)
+end)
+
+t.test("reloaded_code_keeps_apart", function()
+  local load = loadstring or load
+  pulse.start { cpu = "tracing" }
+  for i = 1, 20 do
+    local f = load("local n = ... for i = 1, 10 do n = n + " .. i .. " end return n", "=module")
+    f(1)
+    f = nil
+    collectgarbage()
+  end
+  local profile = pulse.stop()
+  local functions, calls = {}, 0
+  for _, sample in ipairs(profile:samples()) do
+    local top = sample.stack[1]
+    if top.file == "module" then functions[top.name] = true calls = calls + sample.calls end
+  end
+  t.equal(calls, 20, "calls of the module's chunk")
+end)
+
+t.test("start_and_stop_again", function()
+  local function called() end
+  for _ = 1, 200 do
+    pulse.start { cpu = "tracing" }
+    called()
+    local profile = pulse.stop()
+    t.equal(calls_of(profile).called, 1)
+  end
+  t.equal(debug.gethook(), nil, "no hook is left")
+end)
+
+t.test("options", function()
+  t.fails("cpu_clock is for sampling", pulse.start, { cpu = "tracing", cpu_clock = "wall" })
+end)
+
+t.run()
