@@ -63,8 +63,12 @@ typedef struct {
   size_t max_process_memory_bytes;      /* tables of all VMs of the process together; default 64 MiB */
   luapulse_engine_t cpu_engine;         /* default auto */
   const char
-      *layout_file; /* of a Lua that is not known (see luapulse-layout), NULL for none; read by start */
-  uint64_t seed;    /* of the random gaps, 0 takes one from the system; for reproducible runs */
+      *layout_file;      /* of a Lua that is not known (see luapulse-layout), NULL for none; read by start */
+  unsigned trace_events; /* tracing: keep the newest so many calls as a timeline; default 0 */
+  const char *
+      trace_filter; /* … of functions whose name or file fits one of these patterns, one a line ("parse*\nnet.lua");
+                             * NULL: of all; copied by start */
+  uint64_t seed; /* of the random gaps, 0 takes one from the system; for reproducible runs */
 } luapulse_profile_options_t;
 
 typedef struct {
@@ -75,9 +79,10 @@ typedef struct {
 #define LUAPULSE_REASONS 16
 
 typedef struct {
-  int running;            /* a profile is being taken of this VM */
-  int paused;             /* … and rests */
-  const char *engine;     /* how samples are taken: "walk", "hook", "luajit", "count"; "" when not running */
+  int running; /* a profile is being taken of this VM */
+  int paused;  /* … and rests */
+  const char
+      *engine; /* how samples are taken: "walk", "hook", "luajit", "count", "trace"; "" when not running */
   const char *source;     /* what ticks: "perf" (a high-resolution timer), "timer" (the kernel's tick), "" */
   unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
   unsigned rate;          /* ticks a second that source can give, at most the one asked for */

@@ -19,20 +19,25 @@ typedef struct {
   int fd;
   session_region_t region;
   luapulse_profile_options_t options;
-  char layout[4096];
+  char layout[4096], filter[4096];
 } request_t;
 
 static bool read_request(request_t *request) {
   const char *text = getenv(AUTOSTART_VARIABLE);
-  unsigned clock, engine;
+  unsigned clock, engine, mode;
   int path = 0;
   unsigned long long seed;
   request->options = options_default();
-  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %n", &request->fd, &request->region.size,
+  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %u %u %n", &request->fd, &request->region.size,
                              &clock, &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
-                             &request->options.cpu_max_samples_per_sec, &seed, &engine, &path) != 8)
+                             &request->options.cpu_max_samples_per_sec, &seed, &engine, &mode,
+                             &request->options.trace_events, &path) != 10)
     return false;
   request->options.cpu_engine = (luapulse_engine_t)engine;
+  request->options.cpu_mode = (luapulse_collection_mode_t)mode;
+  const char *filter = getenv(AUTOSTART_FILTER);
+  if (filter != NULL) snprintf(request->filter, sizeof request->filter, "%s", filter);
+  if (filter != NULL) request->options.trace_filter = request->filter;
   if (path > 0 && text[path] != '\0') { /* the variable is about to go */
     snprintf(request->layout, sizeof request->layout, "%s", text + path);
     request->options.layout_file = request->layout;
@@ -55,6 +60,7 @@ static void put_environment_back(void) {
     unsetenv(name);
   unsetenv(AUTOSTART_INIT_VALUE);
   unsetenv(AUTOSTART_INIT_NAME);
+  unsetenv(AUTOSTART_FILTER);
   unsetenv(AUTOSTART_VARIABLE);
 }
 

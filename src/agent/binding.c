@@ -6,6 +6,7 @@
 #include "agent/binding.h"
 #include "agent/label.h"
 #include "agent/options.h"
+#include "agent/region.h"
 #include "agent/session.h"
 #include "profile/mem.h"
 
@@ -14,7 +15,7 @@
 static const char KNOWN[] =
     "cpu, heap, cpu_clock, cpu_hz, cpu_engine, layout, cpu_sample_mean_instr, cpu_max_samples_per_sec, "
     "heap_sample_mean_bytes, "
-    "max_memory_bytes, max_process_memory_bytes, seed";
+    "max_memory_bytes, max_process_memory_bytes, seed, trace_events, trace_filter";
 
 static int wrong(lua_State *L, const char *name, const char *expected) {
   lua_getfield(L, 1, name);
@@ -97,6 +98,30 @@ static void refuse_unknown(lua_State *L) {
   }
 }
 
+/* trace_filter: a pattern or a list of them, as one text with a line for each. The text stays on the stack. */
+static void read_filter(lua_State *L, luapulse_profile_options_t *o) {
+  static const char expected[] = "a pattern or a list of patterns";
+  lua_getfield(L, 1, "trace_filter");
+  if (lua_isnil(L, -1)) {
+    lua_pop(L, 1);
+    return;
+  }
+  if (lua_type(L, -1) == LUA_TTABLE) {
+    int list = lua_gettop(L);
+    size_t count = lv_rawlen(L, list);
+    lua_pushliteral(L, "");
+    for (size_t i = 1; i <= count; i++) {
+      lua_rawgeti(L, list, (int)i);
+      if (lua_type(L, -1) != LUA_TSTRING) wrong(L, "trace_filter", expected);
+      lua_pushliteral(L, "\n");
+      lua_concat(L, 3);
+    }
+  } else if (lua_type(L, -1) != LUA_TSTRING) {
+    wrong(L, "trace_filter", expected);
+  }
+  o->trace_filter = lua_tostring(L, -1);
+}
+
 static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   *o = options_default();
   if (lua_isnoneornil(L, 1)) return;
@@ -123,6 +148,8 @@ static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   o->max_process_memory_bytes =
       (size_t)read_number(L, "max_process_memory_bytes", (double)o->max_process_memory_bytes, LIVE_MIN_BYTES,
                           1e15, "a whole number of bytes, at least 262144");
+  o->trace_events = (unsigned)read_number(L, "trace_events", 0, 0, 1e8, "a whole number of calls");
+  read_filter(L, o);
   o->seed = (uint64_t)read_number(L, "seed", 0, 0, 9e15, "a whole number");
 }
 
@@ -263,6 +290,8 @@ int luaopen_luapulse(lua_State *L) {
   binding_register_profile(L);
   lua_newtable(L);
   lv_setfuncs(L, functions);
+  region_push(L);
+  lua_setfield(L, -2, "region");
   lua_pushliteral(L, LUAPULSE_VERSION);
   lua_setfield(L, -2, "version");
   return 1;

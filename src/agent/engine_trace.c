@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cpu tracing: hooks on every call and return; see trace.h. Memory, start, stop and pause. */
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #include "agent/budget.h"
@@ -137,10 +138,19 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
                        vm->options.max_process_memory_bytes);
   if (vm->global != 0 && !vm_index_add(&traced_vms, vm->global, vm))
     return failure_set(failure, "%d VMs are being traced already, which is the limit", VM_INDEX_MAX);
+  if (vm->options.trace_events > 0) {
+    if (!live_keep_events(&vm->live, vm->options.trace_events))
+      return failure_set(failure,
+                         "no room for a timeline of %u calls: raise max_memory_bytes, or lower trace_events",
+                         vm->options.trace_events);
+  }
+  if (vm->options.trace_filter != NULL) snprintf(t->filter, sizeof t->filter, "%s", vm->options.trace_filter);
+  vm->options.trace_filter = NULL; /* the caller's string */
   learn_coroutine_functions(t, L);
   trace_calibrate(t, L, trace_on_event);
   trace_stack_start(t);
   trace_tree_clear(t);
+  t->timeline = vm->options.trace_events > 0;
   t->last = stopwatch_now();
   t->cost = t->last_cost = 0;
   t->last_corrected = (int64_t)(t->last << TRACE_COST_SHIFT);
@@ -158,6 +168,7 @@ static void stop(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   if (t == NULL) return;
   if (!vm->paused && t->current != NULL && vm->active) trace_charge(t, stopwatch_now());
+  trace_show_open(t);
   if (lua_gethook(L) != trace_on_event && !vm->paused && vm->active)
     live_comment(&vm->live, "the program set a debug hook of its own, which ended tracing where it was set");
   trace_unhook(vm, L);

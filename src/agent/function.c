@@ -8,6 +8,7 @@
 #include "agent/call_site.h"
 #include "agent/loader.h"
 #include "agent/luajit.h"
+#include "agent/region.h"
 #include "agent/vm.h"
 #include "profile/intern.h"
 
@@ -128,7 +129,9 @@ static function_entry_t *enter(vm_t *vm, lua_State *L, lua_Debug *ar, const void
   const char *file;
   size_t file_len = file_of(ar, &file);
   bool main_chunk = ar->what != NULL && strcmp(ar->what, "main") == 0;
+  bool region = !is_c(ar) && !main_chunk && region_is(file, file_len) && file_len < sizeof name;
   size_t name_len = main_chunk ? (size_t)snprintf(name, sizeof name, "main chunk")
+                    : region   ? (size_t)snprintf(name, sizeof name, "%s", file)
                                : place_name(ar, key, file, file_len, name);
   live_function_t function = {
       .name = live_string(&vm->live, name, name_len),
@@ -140,7 +143,7 @@ static function_entry_t *enter(vm_t *vm, lua_State *L, lua_Debug *ar, const void
   };
   live_ref_t ref = function.name == 0 || function.file == 0 ? 0 : live_function(&vm->live, &function);
   if (ref == 0) return NULL;
-  if (main_chunk) live_rename(&vm->live, ref, function.name, NAME_FINAL);
+  if (main_chunk || region) live_rename(&vm->live, ref, function.name, NAME_FINAL);
   function_entry_t *entry = claim(vm, key);
   *entry = (function_entry_t){.key = key,
                               .source = is_c(ar) ? NULL : ar->source,

@@ -31,7 +31,13 @@ enum {
 };
 
 /* What a node's function does to coroutines. */
-enum { TRACE_RESUMES = 1, TRACE_WRAPS = 2, TRACE_YIELDS = 4, TRACE_SHOWN = 8 /* in the timeline */ };
+enum {
+  TRACE_RESUMES = 1,
+  TRACE_WRAPS = 2,
+  TRACE_YIELDS = 4,
+  TRACE_SHOWN = 8,  /* its calls go into the timeline … */
+  TRACE_JUDGED = 16 /* … as was decided when it was first called */
+};
 
 typedef struct __attribute__((aligned(64))) { /* a line of the cache each */
   uint64_t key, check;                        /* of the site */
@@ -94,8 +100,10 @@ typedef struct trace {
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
-  bool linked;  /* call records are a list, not numbered */
-  bool counted; /* LuaJIT: a count hook waits for the end of a C function */
+  bool timeline;
+  char filter[4096]; /* patterns, one a line; "" takes all */
+  bool linked;       /* call records are a list, not numbered */
+  bool counted;      /* LuaJIT: a count hook waits for the end of a C function */
   bool may_count;
   uint64_t coroutine_keys[3]; /* resume, what wrap returns, yield */
 
@@ -192,6 +200,8 @@ void trace_leave_innermost(trace_t *t);
 /* The frames of L as Lua has them, from `level` down to the root, TAKE_UP_MAX at most. */
 void trace_take_up(trace_t *t, lua_State *L, int level);
 void trace_labels_changed(vm_t *vm, lua_State *L);
+/* Puts the calls under way into the timeline, as if they ended now. */
+void trace_show_open(trace_t *t);
 
 /* -- what it costs (trace_cost.c) ----------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
  * - LuaJIT: functions written in Lua return, C functions and built-ins just end. A count hook of one instruction waits for the
  *   end of each.
  * No runtime has events while a finalizer or another hook runs: their time is that of the function they interrupted. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -84,8 +85,35 @@ static inline void note_end(trace_t *t, const trace_frame_t *frame, trace_node_t
     atomic_store_explicit(&node->values[TRACE_MAX], (uint64_t)took, memory_order_relaxed);
 }
 
+static void show(trace_t *t, const trace_coroutine_t *co, const trace_frame_t *frame, uint64_t until) {
+  const trace_node_t *node = &t->nodes[frame->node];
+  if ((node->flags & TRACE_SHOWN) && node->function != 0)
+    live_event(&t->vm->live, node->function, co->track, frame->start, until - frame->start);
+}
+
+static void show_open(trace_t *t, const trace_coroutine_t *co, const trace_frame_t *top, uint64_t until) {
+  const trace_chunk_t *chunk = co->chunk;
+  for (const trace_frame_t *frame = top;; frame--) {
+    if (frame == chunk->frames && chunk->below == NULL) return;
+    show(t, co, frame, until);
+    if (frame != chunk->frames) continue;
+    chunk = chunk->below;
+    frame = chunk->frames + TRACE_CHUNK;
+  }
+}
+
+void trace_show_open(trace_t *t) {
+  if (!t->timeline) return;
+  trace_store(t);
+  for (uint32_t i = 0; i < t->used_coroutines; i++) {
+    const trace_coroutine_t *co = &t->coroutines[i];
+    if (co->L != NULL) show_open(t, co, co->top, co->running ? t->last : co->left);
+  }
+}
+
 static void close_top(trace_t *t) {
   const trace_frame_t *frame = t->top;
+  if (t->timeline) show(t, t->current, frame, t->last);
   if (!frame->taken_up) {
     trace_node_t *node = &t->nodes[frame->node];
     if (node->labels != t->current->labels) trace_select_cell(t, node, t->current->labels);
@@ -157,6 +185,35 @@ COLD static void label_coroutine(trace_t *t, lua_State *L) {
   t->current->body_labels = set;
 }
 
+/* Whether calls of the node go into the timeline: one of the patterns fits the function's name, its file or the file's last
+ * part. What the caller calls it is the only name there is in a hook. */
+static bool fits(const char *filter, const char *text) {
+  char pattern[256];
+  for (const char *at = filter; *at != '\0';) {
+    size_t len = strcspn(at, "\n");
+    if (len > 0 && len < sizeof pattern) {
+      memcpy(pattern, at, len);
+      pattern[len] = '\0';
+      if (fnmatch(pattern, text, 0) == 0) return true;
+    }
+    at += at[len] == '\n' ? len + 1 : len;
+  }
+  return false;
+}
+
+COLD static void judge(trace_t *t, lua_State *L, lua_Debug *ar, trace_node_t *node) {
+  node->flags |= TRACE_JUDGED;
+  ar->name = NULL;
+  bool known = t->filter[0] != '\0' && lua_getinfo(L, "nS", ar);
+  if (known && ar->source != NULL) {
+    const char *file = ar->source[0] == '@' || ar->source[0] == '=' ? ar->source + 1 : ar->short_src;
+    const char *slash = strrchr(file, '/');
+    known = !fits(t->filter, file) && !(slash != NULL && fits(t->filter, slash + 1)) &&
+            !(ar->name != NULL && fits(t->filter, ar->name));
+  }
+  if (!known) node->flags |= TRACE_SHOWN;
+}
+
 /* -- calls and returns ---------------------------------------------------------------------------------------------------- */
 
 static void count_call(trace_t *t, uint32_t node) {
@@ -175,6 +232,7 @@ static void enter(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, b
   uint64_t calls = atomic_load_explicit(&t->nodes[node].values[TRACE_CALLS], memory_order_relaxed);
   if (calls % RECHECK == RECHECK - 1 && !trace_is_still(t, node, site)) node = trace_child(t, parent, site);
   count_call(t, node);
+  if (t->timeline && !(t->nodes[node].flags & TRACE_JUDGED)) judge(t, L, ar, &t->nodes[node]);
   open_frame(t, id, node, tail, false);
   uint8_t flags = t->nodes[node].flags;
   if (flags & (TRACE_RESUMES | TRACE_WRAPS) && t->site != SITE_BY_LUAJIT)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/function.h"
+#include "agent/region.h"
 #include "agent/symbol.h"
 #include "agent/vm.h"
 #include "name/definition.h"
@@ -155,6 +156,9 @@ static live_ref_t enter_lua(vm_t *vm, walk_t *walk, const walk_proto_t *proto, u
   }
   if (proto->line == 0) {
     called = (piece_t){main_chunk, sizeof main_chunk - 1};
+    rank = NAME_FINAL;
+  } else if (region_is(file.bytes, file.len)) {
+    called = file;
     rank = NAME_FINAL;
   } else if (called.len == 0) {
     called.len = place_name(file, proto->line, name);

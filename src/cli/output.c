@@ -59,8 +59,8 @@ bool output_check(output_t *output, bool repeated, failure_t *failure) {
     if (output->format == NULL && format_for_path(path) == NULL)
       return failure_set(
           failure,
-          "the name '%s' tells no format: end it in .pb.gz, .html, .folded, .speedscope.json, .callgrind or "
-          ".txt, or say -f",
+          "the name '%s' tells no format: end it in .pb.gz, .html, .folded, .speedscope.json, .callgrind, "
+          ".trace.json or .txt, or say -f",
           name);
     if (repeated && !has_time(name))
       return failure_set(

@@ -20,6 +20,7 @@
 #include "name/source.h"
 #include "profile/live.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 enum { STATUS_NOT_RUNNABLE = 126, STATUS_NOT_FOUND = 127, STATUS_NO_PROFILE = 125 };
 
@@ -30,7 +31,7 @@ typedef struct {
   const char *lua;   /* version the user names, or NULL */
   int loud;          /* -1 quiet, 0 when a person looks, 1 always */
   char **command;
-  char layout[PATH_MAX];
+  char layout[PATH_MAX], filter[4096];
   time_t since; /* when what is written next began: profiles of intervals begin a second apart or more */
 } run_t;
 
@@ -41,11 +42,16 @@ static int print_help(void) {
       "however it ends; its exit status, signals and output are its own.\n\n"
       "Options:\n"
       "  -o, --output FILE    where to write; may be given several times. The format is told by the name\n"
-      "                       (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the "
+      "                       (.pb.gz .html .folded .speedscope.json .callgrind .txt .trace.json). In it, %p "
+      "is the "
       "process,\n"
       "                       %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
       "  -f, --format FORMAT  write every FILE in this format\n"
       "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
+      "      --trace          count and time every call instead of sampling (slower; times also by call)\n"
+      "      --trace-events N       keep the newest N calls as a timeline, for -f chrome (default then "
+      "200000)\n"
+      "      --trace-filter PATTERN … of functions whose name or file fits; may be given several times\n"
       "      --clock CLOCK    cpu (default), wall (waiting counts too) or instructions (no signals, slower)\n"
       "      --engine ENGINE  auto (default), walk (stacks out of memory) or interface (ask Lua: hooks)\n"
       "      --layout FILE    where this build of Lua keeps things, made by luapulse layout\n"
@@ -63,6 +69,7 @@ static int print_help(void) {
       "Examples:\n"
       "  luapulse run -o app.html -- lua5.4 app.lua 10\n"
       "  luapulse run -F 500 -o app.pb.gz -- luajit app.lua && luapulse report app.pb.gz\n"
+      "  luapulse run --trace -o app.txt -o app.trace.json -- lua5.4 app.lua\n"
       "  luapulse run --interval 60 -o 'app.%t.pb.gz' -- ./server.lua\n",
       stdout);
   return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
@@ -97,15 +104,59 @@ static bool refuse(int *status, int value) {
   return false;
 }
 
+static bool add_filter(run_t *run, const char *pattern) {
+  size_t used = strlen(run->filter), len = strlen(pattern);
+  if (used + len + 2 > sizeof run->filter) return false;
+  memcpy(run->filter + used, pattern, len);
+  memcpy(run->filter + used + len, "\n", 2);
+  run->options.trace_filter = run->filter;
+  return true;
+}
+
+/* A timeline is kept when it will be written, and is there only when every call is seen. */
+static bool check_tracing(run_t *run, int *status) {
+  enum { DEFAULT_EVENTS = 200000, EVENT_BYTES = 24 };
+  luapulse_profile_options_t *o = &run->options;
+  bool wanted = run->output.format != NULL && run->output.format->write == chrome_write;
+  for (size_t i = 0; i < run->output.count && run->output.format == NULL; i++) {
+    const format_t *format = format_for_path(run->output.names[i]);
+    wanted = wanted || (format != NULL && format->write == chrome_write);
+  }
+  bool tracing = o->cpu_mode == LUAPULSE_COLLECTION_TRACING;
+  if (!tracing && (wanted || o->trace_events > 0 || o->trace_filter != NULL))
+    return refuse(status, cli_usage("run", "a timeline is made of every call: add --trace"));
+  if (tracing && o->cpu_clock != LUAPULSE_CLOCK_CPU)
+    return refuse(status, cli_usage("run", "--clock is for sampling; --trace has a clock of its own"));
+  if (wanted && o->trace_events == 0) o->trace_events = DEFAULT_EVENTS;
+  o->max_memory_bytes += (size_t)o->trace_events * EVENT_BYTES; /* beside the tables, not at their cost */
+  return true;
+}
+
 /* True to go on; otherwise *status is what to exit with. */
 static bool read_options(run_t *run, int argc, char **argv, int *status) {
-  enum { CLOCK = 256, ENGINE, LAYOUT, MEAN_INSTR, MAX_RATE, SEED, INTERVAL, MEMORY, LUA };
+  enum {
+    CLOCK = 256,
+    ENGINE,
+    TRACE,
+    TRACE_EVENTS,
+    TRACE_FILTER,
+    LAYOUT,
+    MEAN_INSTR,
+    MAX_RATE,
+    SEED,
+    INTERVAL,
+    MEMORY,
+    LUA
+  };
   static const struct option longs[] = {
       {"output", required_argument, NULL, 'o'},
       {"format", required_argument, NULL, 'f'},
       {"rate", required_argument, NULL, 'F'},
       {"clock", required_argument, NULL, CLOCK},
       {"engine", required_argument, NULL, ENGINE},
+      {"trace", no_argument, NULL, TRACE},
+      {"trace-events", required_argument, NULL, TRACE_EVENTS},
+      {"trace-filter", required_argument, NULL, TRACE_FILTER},
       {"layout", required_argument, NULL, LAYOUT},
       {"mean-instr", required_argument, NULL, MEAN_INSTR},
       {"max-rate", required_argument, NULL, MAX_RATE},
@@ -147,6 +198,19 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         if (!read_word(optarg, "auto\0walk\0interface\0", &word))
           return refuse(status, cli_usage("run", "--engine takes auto, walk or interface, not '%s'", optarg));
         o->cpu_engine = (luapulse_engine_t)word;
+        break;
+      case TRACE:
+        o->cpu_mode = LUAPULSE_COLLECTION_TRACING;
+        break;
+      case TRACE_EVENTS:
+        if (!read_number(optarg, 1, 100000000, &o->trace_events))
+          return refuse(
+              status,
+              cli_usage("run", "--trace-events takes a number from 1 to 100000000, not '%s'", optarg));
+        break;
+      case TRACE_FILTER:
+        if (!add_filter(run, optarg))
+          return refuse(status, cli_usage("run", "--trace-filter: too many patterns"));
         break;
       case LAYOUT:
         o->layout_file = absolute(optarg, run->layout);
@@ -198,6 +262,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
   }
   run->command = argv + optind;
   if (optind == argc) return refuse(status, cli_usage("run", "the program to run is missing"));
+  if (!check_tracing(run, status)) return false;
   if (!output_check(&run->output, run->interval > 0, &failure))
     return refuse(status, cli_usage("run", "%s", failure.text));
   return true;
@@ -241,7 +306,7 @@ static void tell(const run_t *run, const profile_t *profile, const char *path) {
   for (int reason = 0; reason < LOSS_COUNT; reason++)
     if (reason != LOSS_RATE_LIMITED) lost += profile->losses[reason];
   if (!talks(run)) return;
-  fprintf(stderr, "luapulse: %lld samples", (long long)samples);
+  fprintf(stderr, "luapulse: %lld %s", (long long)samples, trace_is(profile) ? "calls" : "samples");
   if (lost > 0) fprintf(stderr, " (%llu lost or incomplete)", (unsigned long long)lost);
   fprintf(stderr, ", written to %s\n", path);
 }
@@ -256,6 +321,7 @@ static bool write_profile(const run_t *run, const live_t *live, const live_t *be
   }
   name_program(profile, run->command);
   source_name_functions(profile);
+  trace_finish(profile);
   bool all = true;
   for (size_t i = 0; i < run->output.count; i++) {
     char path[PATH_MAX];

@@ -146,5 +146,7 @@ bool format_write_file(const profile_t *profile, const format_t *format, const c
   writing_t writing = {profile, format};
   if (!profile_ok(profile))
     return failure_set(failure, "%s: not written: the profile ran out of memory and is not whole", path);
+  const char *reason = format->refuses != NULL ? format->refuses(profile) : NULL;
+  if (reason != NULL) return failure_set(failure, "%s: not written: %s", path, reason);
   return file_replace(path, write_format, &writing, failure);
 }

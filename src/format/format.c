@@ -6,13 +6,16 @@
 
 const format_t formats[] = {
     {"pprof", ".pb.gz", "pprof's gzip'd protobuf: keeps everything; for luapulse and go tool pprof",
-     pprof_write},
-    {"html", ".html", "a flame graph in one self-contained page", html_write},
-    {"folded", ".folded", "one line for each stack; for flamegraph.pl and the like", folded_write},
-    {"speedscope", ".speedscope.json", "JSON for speedscope.app", speedscope_write},
-    {"callgrind", ".callgrind", "for KCachegrind; also files called callgrind.out.*", callgrind_write},
-    {"text", ".txt", "the table that `luapulse report` shows", text_write},
-    {NULL, NULL, NULL, NULL},
+     pprof_write, NULL},
+    {"html", ".html", "a flame graph in one self-contained page", html_write, NULL},
+    {"folded", ".folded", "one line for each stack; for flamegraph.pl and the like", folded_write, NULL},
+    {"speedscope", ".speedscope.json", "JSON for speedscope.app", speedscope_write, NULL},
+    {"callgrind", ".callgrind", "for KCachegrind; also files called callgrind.out.*", callgrind_write, NULL},
+    {"chrome", ".trace.json",
+     "a timeline of calls, for Perfetto, chrome://tracing and speedscope; only after tracing", chrome_write,
+     chrome_refuses},
+    {"text", ".txt", "the table that `luapulse report` shows", text_write, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 const format_t *format_by_name(const char *name) {

@@ -13,6 +13,8 @@ typedef struct {
   const char *summary;   /* one line for help texts */
   /* Writes the whole profile. Failures (memory, disk) are sticky in the sink. */
   void (*write)(const profile_t *profile, sink_t *sink);
+  /* Why this profile cannot be written so, NULL when it can. May be NULL: all can. */
+  const char *(*refuses)(const profile_t *profile);
 } format_t;
 
 /* All formats, ended by an entry whose name is NULL. */
@@ -37,6 +39,8 @@ void folded_write(const profile_t *profile, sink_t *sink);
 void speedscope_write(const profile_t *profile, sink_t *sink);
 void callgrind_write(const profile_t *profile, sink_t *sink);
 void html_write(const profile_t *profile, sink_t *sink);
+void chrome_write(const profile_t *profile, sink_t *sink); /* the timeline alone */
+const char *chrome_refuses(const profile_t *profile);
 void text_write(const profile_t *profile, sink_t *sink);
 
 #endif

@@ -12,6 +12,7 @@
 #include "format/format.h"
 #include "format/losses.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 enum { MOST_NAME_COLUMNS = 40 };
 
@@ -117,7 +118,8 @@ static void put_head(const text_table_t *table) {
   const profile_t *p = s->profile;
   sink_t *sink = table->sink;
   char total[VALUE_TEXT_BYTES];
-  uint32_t counts = profile_find_type(p, "samples");
+  bool traced = trace_is(p);
+  uint32_t counts = traced ? TRACE_CALLS : profile_find_type(p, "samples");
   uint64_t samples = 0, stacks = 0;
   for (size_t i = 0; i < p->sample_count; i++) {
     if (counts != PROFILE_NONE) samples += (uint64_t)p->samples[i].values[counts];
@@ -133,7 +135,7 @@ static void put_head(const text_table_t *table) {
   sink_format(sink, "\nTotal     %s%s\n", total,
               s->has_negative ? " (absolute values: this is a difference)" : "");
   put_times(p, sink);
-  sink_text(sink, "Samples   ");
+  sink_text(sink, traced ? "Calls     " : "Samples   ");
   if (counts != PROFILE_NONE) sink_format(sink, "%" PRId64 ", in ", (int64_t)samples);
   sink_format(sink, "%" PRIu64 " different stack%s\n", stacks, stacks == 1 ? "" : "s");
   for (size_t i = 0; i < p->comment_count; i++) {
@@ -169,9 +171,10 @@ static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
 static void put_top(const text_table_t *table, const uint32_t *ranking, size_t shown, size_t count) {
   const summary_t *s = table->summary;
   int64_t sum = 0;
-  sink_format(table->sink, "%*s%*s%*s%*s%*s  %s\n", TEXT_VALUE_COLUMNS, "flat", TEXT_PERCENT_COLUMNS, "flat%",
-              TEXT_PERCENT_COLUMNS, "sum%", TEXT_VALUE_COLUMNS, "cum", TEXT_PERCENT_COLUMNS, "cum%",
-              "function");
+  sink_format(table->sink, "%*s%*s%*s%*s%*s", TEXT_VALUE_COLUMNS, "flat", TEXT_PERCENT_COLUMNS, "flat%",
+              TEXT_PERCENT_COLUMNS, "sum%", TEXT_VALUE_COLUMNS, "cum", TEXT_PERCENT_COLUMNS, "cum%");
+  text_put_calls_head(table);
+  sink_text(table->sink, "  function\n");
   for (size_t i = 0; i < shown; i++) {
     const summary_row_t *row = &s->rows[ranking[i]];
     sum = tree_sum(sum, row->flat);
@@ -180,8 +183,10 @@ static void put_top(const text_table_t *table, const uint32_t *ranking, size_t s
     text_put_percent(table, sum);
     text_put_value(table, row->cum);
     text_put_percent(table, row->cum);
+    size_t more = text_put_calls(table, table->calls_of_row != NULL ? &table->calls_of_row[ranking[i]] : NULL,
+                                 row->cum);
     sink_text(table->sink, "  ");
-    text_put_row(table, ranking[i], 2 * TEXT_VALUE_COLUMNS + 3 * TEXT_PERCENT_COLUMNS + 2);
+    text_put_row(table, ranking[i], 2 * TEXT_VALUE_COLUMNS + 3 * TEXT_PERCENT_COLUMNS + 2 + more);
   }
   if (shown < count) sink_format(table->sink, "… and %zu more; -n 0 shows all\n", count - shown);
 }
@@ -215,10 +220,11 @@ bool text_report(const profile_t *profile, const text_options_t *options, sink_t
   uint32_t *ranking = summary != NULL ? summary_ranking(summary, &count) : NULL;
   text_table_t table = {.summary = summary, .options = options, .sink = sink};
   bool done = true;
-  if (ranking != NULL)
+  if (ranking != NULL && text_calls_fill(&table))
     done = put_view(&table, ranking, count, failure);
   else
     sink_fail(sink, ENOMEM);
+  text_calls_free(&table);
   mem_free(ranking);
   summary_free(summary);
   return done;

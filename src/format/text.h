@@ -30,13 +30,26 @@ bool text_report(const profile_t *profile, const text_options_t *options, sink_t
 
 /* -- shared by the views --------------------------------------------------------------------------------- */
 
+/* Of traced profiles; times in nanoseconds, 0 when no call has returned. */
+typedef struct {
+  int64_t calls, min, max;
+} text_calls_t;
+
 typedef struct {
   const summary_t *summary;
   const text_options_t *options;
   sink_t *sink;
   value_scale_t scale;
-  size_t name_columns; /* width of the function column when a file column follows */
+  size_t name_columns;                        /* width of the function column when a file column follows */
+  text_calls_t *calls_of_row, *calls_of_node; /* NULL: the profile tells of no calls */
 } text_table_t;
+
+/* False when memory is out. */
+bool text_calls_fill(text_table_t *table);
+void text_calls_free(text_table_t *table);
+/* Both return the columns they took. `calls` NULL: none. */
+size_t text_put_calls_head(const text_table_t *table);
+size_t text_put_calls(const text_table_t *table, const text_calls_t *calls, int64_t inclusive);
 
 /* The value columns of a table: right-aligned numbers. */
 void text_put_value(const text_table_t *table, int64_t value);

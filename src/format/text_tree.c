@@ -53,8 +53,10 @@ static void enter(void *context, uint32_t node) {
   text_put_value(table, table->summary->totals[node]);
   text_put_percent(table, table->summary->totals[node]);
   text_put_value(table, table->summary->self[node]);
+  size_t more = text_put_calls(table, table->calls_of_node != NULL ? &table->calls_of_node[node] : NULL,
+                               table->summary->totals[node]);
   size_t indent = 2 * (depth < MOST_INDENT ? depth : MOST_INDENT);
-  size_t used = 2 * TEXT_VALUE_COLUMNS + TEXT_PERCENT_COLUMNS + 2 + indent;
+  size_t used = 2 * TEXT_VALUE_COLUMNS + TEXT_PERCENT_COLUMNS + 2 + indent + more;
   sink_format(table->sink, "  %*s", (int)indent, "");
   if (depth > MOST_INDENT) {
     sink_format(table->sink, "(depth %zu) ", depth + 1);
@@ -79,8 +81,10 @@ void text_put_tree(const text_table_t *table) {
     qsort_r(order, tree->count - 1, sizeof *order, compare_nodes, table->summary->totals);
     size_t left_out = choose(table, order, walk.shown);
     tree_reorder(tree, order);
-    sink_format(table->sink, "%*s%*s%*s  %s\n", TEXT_VALUE_COLUMNS, "cum", TEXT_PERCENT_COLUMNS, "cum%",
-                TEXT_VALUE_COLUMNS, "flat", "function, callers above callees");
+    sink_format(table->sink, "%*s%*s%*s", TEXT_VALUE_COLUMNS, "cum", TEXT_PERCENT_COLUMNS, "cum%",
+                TEXT_VALUE_COLUMNS, "flat");
+    text_put_calls_head(table);
+    sink_text(table->sink, "  function, callers above callees\n");
     tree_walk(tree, enter, leave, &walk);
     if (left_out > 0) sink_format(table->sink, "… and %zu more; -n 0 shows all\n", left_out);
   } else {

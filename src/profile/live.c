@@ -258,6 +258,23 @@ void live_add_overflow(live_t *live, const uint64_t *values) {
   live_lose(live, LOSS_OVERFLOW, 1);
 }
 
+bool live_keep_events(live_t *live, uint32_t room) {
+  live_ref_t ref = reserve(live, (size_t)room * sizeof(live_event_t));
+  if (ref == 0) return false;
+  live->header->events = ref;
+  live->header->event_room = room;
+  return true;
+}
+
+void live_event(live_t *live, live_ref_t function, uint32_t track, uint64_t start, uint64_t duration) {
+  live_header_t *header = live->header;
+  uint64_t count = atomic_load_explicit(&header->event_count, memory_order_relaxed);
+  live_event_t *ring = live_at(header, header->events);
+  if (header->event_room == 0) return;
+  ring[count % header->event_room] = (live_event_t){start, duration, function, track};
+  atomic_store_explicit(&header->event_count, count + 1, memory_order_release);
+}
+
 void live_lose(live_t *live, loss_t reason, uint64_t count_lost) {
   atomic_fetch_add_explicit(&live->header->losses[reason], count_lost, memory_order_relaxed);
 }

@@ -91,6 +91,9 @@ void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *
  * care itself of losses. They stay where they are. */
 _Atomic uint64_t *live_values(live_t *live, live_ref_t node, live_ref_t labels);
 _Atomic uint64_t *live_overflow_values(live_t *live);
+/* Makes room for a timeline of the newest `room` calls. False when there is none. */
+bool live_keep_events(live_t *live, uint32_t room);
+void live_event(live_t *live, live_ref_t function, uint32_t track, uint64_t start, uint64_t duration);
 void live_add_overflow(live_t *live, const uint64_t *values);
 void live_lose(live_t *live, loss_t reason, uint64_t count);
 void live_comment(live_t *live, const char *text);

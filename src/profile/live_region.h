@@ -5,7 +5,7 @@
 
 #include "profile/live.h"
 
-#define LIVE_MAGIC 0x4c50756cu /* "lPuL": changes when the layout does */
+#define LIVE_MAGIC 0x4c50756du /* "mPuL": changes when the layout does */
 
 typedef _Atomic uint32_t
     live_slot_t; /* a reference that readers may follow: published by release, read by acquire */
@@ -44,6 +44,12 @@ typedef struct {
   _Atomic uint64_t values[]; /* value_count of them */
 } live_cell_t;
 
+typedef struct {
+  uint64_t start, duration; /* ns */
+  live_ref_t function;
+  uint32_t track;
+} live_event_t;
+
 struct live_header {
   uint32_t magic;
   _Atomic uint32_t state; /* live_state_t */
@@ -63,6 +69,9 @@ struct live_header {
   live_slot_t last_comment;
   live_slot_t program;
   live_ref_t overflow_cell;
+  live_ref_t events;            /* a ring of the newest calls, 0: none */
+  uint32_t event_room;          /* that it has */
+  _Atomic uint64_t event_count; /* written so far, all of them */
   char refusal[256];
   /* bucket heads, one array each, bucket_mask + 1 long */
   live_ref_t strings, functions, nodes, cells;

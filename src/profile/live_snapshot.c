@@ -8,6 +8,7 @@
 #include "profile/live.h"
 #include "profile/live_region.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 enum { MAX_DEPTH = 4096, MAX_LABELS = 64 };
 
@@ -18,6 +19,7 @@ typedef struct {
   uint32_t value_count;        /* … must not change under it */
   profile_t *profile;
   bool corrupt;
+  bool traced;
   uint32_t *functions; /* open addressing: reference of a live function, then its index in the profile */
   size_t function_room, function_used;
 } reader_t;
@@ -201,9 +203,10 @@ static void read_cells(reader_t *r) {
     int64_t values[PROFILE_MAX_TYPES] = {0};
     bool any = false;
     for (uint32_t i = 0; i < r->value_count; i++) {
-      values[i] =
-          (int64_t)(atomic_load_explicit(&cell->values[i], memory_order_relaxed) - count_before(r, ref, i));
-      any = any || values[i] != 0;
+      bool sums = !r->traced || (i != TRACE_MIN && i != TRACE_MAX); /* extremes are those since the start */
+      values[i] = (int64_t)(atomic_load_explicit(&cell->values[i], memory_order_relaxed) -
+                            (sums ? count_before(r, ref, i) : 0));
+      any = any || (sums && values[i] != 0);
     }
     if (any) {
       uint32_t stack = read_stack(r, cell->node);
@@ -211,6 +214,32 @@ static void read_cells(reader_t *r) {
       if (stack != PROFILE_NONE) profile_add(r->profile, stack, labels, values);
     }
     ref = cell->previous;
+  }
+}
+
+/* The newest calls of the timeline. The writer may be at work: what it may have overwritten meanwhile is left out. */
+static void read_events(reader_t *r) {
+  const live_header_t *h = r->header;
+  uint64_t room = *(const volatile uint32_t *)&h->event_room;
+  live_ref_t first = *(const volatile live_ref_t *)&h->events;
+  if (first == 0 || room == 0) return;
+  if ((uint64_t)first * 8 + room * sizeof(live_event_t) > r->size) {
+    r->corrupt = true;
+    return;
+  }
+  const live_event_t *ring = live_at(h, first);
+  uint64_t written = atomic_load_explicit(&h->event_count, memory_order_acquire);
+  uint64_t from = r->before != NULL ? atomic_load_explicit(&r->before->event_count, memory_order_relaxed) : 0;
+  r->profile->event_total = written - from;
+  if (written - from > room) from = written - room;
+  for (uint64_t i = from; i < written; i++) {
+    live_event_t event = ring[i % room];
+    uint64_t now = atomic_load_explicit(&h->event_count, memory_order_acquire);
+    if (now >= i + room) continue;
+    uint32_t function = read_function(r, event.function);
+    if (r->corrupt) return;
+    profile_add_event(
+        r->profile, (profile_event_t){(int64_t)event.start, (int64_t)event.duration, function, event.track});
   }
 }
 
@@ -286,7 +315,9 @@ profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure
     r.corrupt = true;
   else
     read_head(&r);
+  r.traced = trace_is(r.profile);
   if (!r.corrupt) read_cells(&r);
+  if (!r.corrupt) read_events(&r);
   mem_free(r.functions);
   if (!r.corrupt && profile_ok(r.profile)) return r.profile;
   failure_set(failure,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "profile/mem.h"
-#include "profile/profile.h"
+#include "profile/trace_values.h"
 
 static uint32_t copy_string(profile_t *into, const profile_t *from, uint32_t string) {
   text_t text = profile_text(from, string);
@@ -84,6 +84,8 @@ bool profile_merge(profile_t *into, const profile_t *from, int sign) {
     const profile_sample_t *sample = &from->samples[i];
     int64_t values[PROFILE_MAX_TYPES] = {0};
     for (size_t t = 0; t < from->type_count; t++) values[t] = signed_value(sample->values[t], sign);
+    if (sign < 0 && from->traced)
+      values[TRACE_MIN] = values[TRACE_MAX] = 0; /* what is left has no extremes */
     profile_add(into, stacks[sample->stack], copy_label_set(into, from, sample->labels), values);
   }
   for (int reason = 0; reason < LOSS_COUNT; reason++)

@@ -6,6 +6,7 @@
 
 #include "profile/intern.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 static uint32_t fail(profile_t *p) {
   p->failed = true;
@@ -187,9 +188,19 @@ void profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *v
     at = (uint32_t)p->sample_count++;
     p->samples[at] = (profile_sample_t){.stack = stack, .labels = labels};
   }
-  /* unsigned: hostile input files may carry sums that overflow, which must wrap, not trap */
-  for (size_t i = 0; i < p->type_count; i++)
-    p->samples[at].values[i] = (int64_t)((uint64_t)p->samples[at].values[i] + (uint64_t)values[i]);
+  if (p->traced_types != p->type_count) {
+    p->traced = trace_is(p);
+    p->traced_types = p->type_count;
+  }
+  int64_t *sums = p->samples[at].values;
+  for (size_t i = 0; i < p->type_count; i++) {
+    if (p->traced && i == TRACE_MIN)
+      sums[i] = trace_least(sums[i], values[i]);
+    else if (p->traced && i == TRACE_MAX)
+      sums[i] = trace_greatest(sums[i], values[i]);
+    else /* unsigned: hostile input files may carry sums that overflow, which must wrap, not trap */
+      sums[i] = (int64_t)((uint64_t)sums[i] + (uint64_t)values[i]);
+  }
 }
 
 bool profile_sample_is_zero(const profile_t *p, const profile_sample_t *sample) {
@@ -222,6 +233,15 @@ void profile_add_comment(profile_t *p, uint32_t string) {
     return;
   }
   p->comments[p->comment_count++] = string;
+}
+
+void profile_add_event(profile_t *p, profile_event_t event) {
+  if (p->failed) return;
+  if (!mem_reserve((void **)&p->events, &p->event_room, p->event_count + 1, sizeof *p->events)) {
+    p->failed = true;
+    return;
+  }
+  p->events[p->event_count++] = event;
 }
 
 profile_t *profile_new(void) {
@@ -259,6 +279,7 @@ void profile_free(profile_t *p) {
   mem_free(p->label_sets);
   mem_free(p->samples);
   mem_free(p->comments);
+  mem_free(p->events);
   intern_free(p->string_index);
   intern_free(p->function_index);
   intern_free(p->frame_index);

@@ -68,6 +68,13 @@ typedef struct {
   int64_t values[PROFILE_MAX_TYPES];
 } profile_sample_t;
 
+/* A call that ended, or was under way at the end. */
+typedef struct {
+  int64_t start, duration; /* nanoseconds; start since an arbitrary moment */
+  uint32_t function;
+  uint32_t track; /* of its coroutine, from 1: the one that ran at start */
+} profile_event_t;
+
 struct intern; /* hash index over one of the arrays */
 
 typedef struct profile {
@@ -93,10 +100,17 @@ typedef struct profile {
 
   uint64_t losses[LOSS_COUNT];
 
+  /* the timeline of a traced profile: calls in the order in which they ended */
+  profile_event_t *events;
+  size_t event_count;
+  uint64_t event_total; /* calls that ended: the newest were kept */
+
   /* private */
   bool failed;
+  bool traced; /* some values are the least or the greatest of all, not sums; see trace_values.h … */
+  size_t traced_types; /* … as told when there were so many types */
   size_t string_room, function_room, frame_room, stack_room, label_room, label_set_room, sample_room,
-      comment_room;
+      comment_room, event_room;
   struct intern *string_index, *function_index, *frame_index, *stack_index, *label_set_index, *sample_index;
 } profile_t;
 
@@ -121,6 +135,8 @@ uint32_t profile_stack(profile_t *p, uint32_t parent, uint32_t frame);
 uint32_t profile_label_set(profile_t *p, const profile_label_t *labels, size_t count);
 /* Adds values[0 .. type_count) to the sample (stack, labels), creating it when new. */
 void profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values);
+
+void profile_add_event(profile_t *p, profile_event_t event);
 
 /* Adds `sign` times every sample, loss and duration of `from` to `into`. Types must be the same (by name and
  * unit) or `into` empty of types: false otherwise. Sign -1 gives a difference; samples that become all zero

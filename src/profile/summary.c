@@ -10,6 +10,7 @@
 
 #include "profile/intern.h"
 #include "profile/mem.h"
+#include "profile/trace_values.h"
 
 /* -- rows ------------------------------------------------------------------------------------------------ */
 
@@ -61,6 +62,12 @@ static void count_leave(void *context, uint32_t node) {
 
 static void add_total(summary_t *s) {
   uint64_t total = 0;
+  if (trace_is(s->profile)) { /* negative times are corrections, not differences */
+    for (size_t i = 0; i < s->profile->sample_count; i++)
+      total += (uint64_t)s->profile->samples[i].values[s->type];
+    s->total = (int64_t)total;
+    return;
+  }
   for (size_t i = 0; i < s->profile->sample_count; i++) {
     int64_t value = s->profile->samples[i].values[s->type];
     if (value < 0) s->has_negative = true;

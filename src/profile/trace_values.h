@@ -23,6 +23,15 @@ enum {
 extern const char *const trace_value_names[TRACE_VALUES];
 const char *trace_value_unit(int value);
 
+/* Of two shortest, of two longest calls; 0 is none. */
+static inline int64_t trace_least(int64_t a, int64_t b) {
+  return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static inline int64_t trace_greatest(int64_t a, int64_t b) {
+  return a == 0 || (b != 0 && b > a) ? b : a;
+}
+
 /* True when the profile was taken by tracing. */
 bool trace_is(const profile_t *p);
 /* Computes what the live tables leave out: the inclusive values, and a comment that tells of negative corrected times, if there

@@ -474,6 +474,101 @@ t.test("start_and_stop_again", function()
   t.equal(debug.gethook(), nil, "no hook is left")
 end)
 
+t.test("regions", function()
+  local function work(a, b) t.burn(0.001) return a, nil, b, nil end
+  local function count_results(...) return select("#", ...), ... end
+  local profile = trace(function()
+    for _ = 1, 3 do
+      local n, a, _, b = count_results(pulse.region("checkout", work, 1, 2))
+      assert(n == 4 and a == 1 and b == 2, "results are handed on")
+    end
+    pulse.region("other work", function() pulse.region("checkout", work) end)
+    local co = coroutine.wrap(function() pulse.region("yielding", coroutine.yield, 5) return 6 end)
+    assert(co() == 5 and co() == 6, "a region may yield")
+    local ok, message = pcall(pulse.region, "failing", error, "from inside", 0)
+    assert(not ok and message == "from inside", "errors pass through: " .. tostring(message))
+  end)
+  t.equal(calls_of(profile)["[region checkout]"], 4, "calls of the region in\n" .. profile:folded())
+  t.equal(sum_of(profile, "calls", "[region checkout];work"), 4, "calls below it")
+  t.contains(profile:folded(), "[region other work]")
+  t.fails("the name must be a string", pulse.region, {}, work)
+  t.fails("no line breaks", pulse.region, "a\nb", work)
+  for i = 1, 1100 do pulse.region("name " .. i, function() end) end
+end)
+
+t.test("regions_in_samples", function()
+  local function work() t.burn(0.005) end
+  for _, engine in ipairs(engines) do
+    pulse.start { cpu_hz = 250, cpu_engine = engine }
+    repeat pulse.region("busy", work) until pulse.status().samples >= 20
+    local profile = pulse.stop()
+    t.truthy(t.samples_with(profile, "[region busy]") > 10, "samples within the region in\n" .. profile:folded())
+  end
+end)
+
+t.test("timeline", function()
+  local name = os.tmpname()
+  local function leaf() end
+  local function step() leaf() coroutine.yield() end
+  local function body() for _ = 1, 5 do step() end end
+  local function failing() error("no") end
+  local profile = trace(function()
+    local co = coroutine.wrap(body)
+    for _ = 1, 4 do co() pcall(failing) end
+  end, nil, { trace_events = 1000 })
+  profile:write(name .. ".trace.json")
+  local file = assert(io.open(name .. ".trace.json"))
+  local text = file:read("*a")
+  file:close()
+  os.remove(name)
+  os.remove(name .. ".trace.json")
+  local open, seen, tracks, last = {}, {}, {}, -1
+  for tid, ts, dur, called in text:gmatch('"ph":"X".-"tid":(%d+),"ts":([%d.]+),"dur":([%d.]+)') do
+    ts, dur = tonumber(ts), tonumber(dur)
+    t.truthy(ts >= last, "events stand in order")
+    last = ts
+    local stack = open[tid] or {}
+    open[tid], tracks[tid] = stack, true
+    while #stack > 0 and stack[#stack] <= ts do stack[#stack] = nil end
+    t.truthy(#stack == 0 or ts + dur <= stack[#stack] + 0.0015, "calls of a track nest")
+    stack[#stack + 1] = ts + dur
+  end
+  for called in text:gmatch('"ph":"X","cat":"lua","name":"(.-)"') do seen[called] = (seen[called] or 0) + 1 end
+  t.equal(seen.leaf, 4, "leaf in the timeline")
+  t.equal(seen.failing, 4, "failing, which an error ended")
+  t.equal(seen.body, 1, "body, still under way")
+  local count = 0
+  for _ in pairs(tracks) do count = count + 1 end
+  t.equal(count, 2, "tracks: main and the coroutine")
+end)
+
+t.test("timeline_keeps_the_newest_and_filters", function()
+  local name = os.tmpname()
+  local function wanted() end
+  local function unwanted() end
+  local function events(options)
+    local profile = trace(function() for _ = 1, 500 do wanted() unwanted() end end, nil, options)
+    profile:write(name .. ".trace.json")
+    local file = assert(io.open(name .. ".trace.json"))
+    local text, seen = file:read("*a"), {}
+    file:close()
+    for called in text:gmatch('"ph":"X","cat":"lua","name":"(.-)"') do seen[called] = (seen[called] or 0) + 1 end
+    return seen
+  end
+  local seen = events { trace_events = 100 }
+  t.between(seen.wanted + seen.unwanted, 90, 100, "calls kept")
+  seen = events { trace_events = 2000, trace_filter = { "want*", "nothing.lua" } }
+  t.equal(seen.wanted, 500, "calls that fit")
+  t.equal(seen.unwanted, nil, "calls that do not")
+  seen = events { trace_events = 5000, trace_filter = "test_tracing.lua" }
+  t.equal(seen.wanted, 500, "calls in the file")
+  t.equal(seen.unwanted, 500, "calls in the file")
+  os.remove(name)
+  os.remove(name .. ".trace.json")
+  t.fails("trace_filter must be", pulse.start, { cpu = "tracing", trace_filter = 5 })
+  t.fails("no timeline", function() trace(function() end):write(name .. ".trace.json") end)
+end)
+
 t.test("options", function()
   t.fails("cpu_clock is for sampling", pulse.start, { cpu = "tracing", cpu_clock = "wall" })
 end)
