@@ -89,8 +89,8 @@ static void after_fork_parent(void) {
   vm_index_unlock(&traced_vms);
 }
 
-static void guard_forks(void) {
-  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+int trace_guard_forks(void) {
+  return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 static void discard(vm_t *vm) {
@@ -103,8 +103,6 @@ static void discard(vm_t *vm) {
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure);
 
 static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, guard_forks);
   stopwatch_prepare();
   trace_t *t = map_trace(vm);
   if (t == NULL)

@@ -13,6 +13,7 @@
 #include "agent/budget.h"
 #include "agent/coroutine.h"
 #include "agent/engine.h"
+#include "agent/fork_guard.h"
 #include "agent/label.h"
 #include "agent/luajit.h"
 #include "agent/name.h"
@@ -309,6 +310,8 @@ static int unwatch_protected(lua_State *L) {
 static bool do_start(lua_State *L, const luapulse_profile_options_t *options, session_region_t region,
                      failure_t *failure) {
   if (!check_options(options, failure)) return false;
+  int error = fork_guard_prepare();
+  if (error != 0) return failure_set(failure, "the C library cannot guard against fork: %s", strerror(error));
   if (!lv_check_stack(L, LUA_MINSTACK)) return failure_set(failure, "no room on the Lua stack");
   start_t s = {.options = options, .region = region, .failure = failure};
   failure_t reason = {{0}};

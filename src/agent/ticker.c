@@ -15,6 +15,7 @@
 #include "agent/random.h"
 #include "agent/seccomp.h"
 #include "agent/system_call.h"
+#include "agent/tick_signal.h"
 #include "agent/time.h"
 
 #ifndef sigev_notify_thread_id
@@ -63,16 +64,15 @@ struct ticker {
   random_t random;
 };
 
+static void on_signal(int number, siginfo_t *info, void *context);
+static void on_perf_signal(int number, siginfo_t *info, void *context);
+
 /* Never unmapped nor freed: a signal may still be on its way when its ticker ends. */
 static ticker_t tickers[MAX_THREADS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* starting and ending; never taken in the handler */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_ticker; /* ticker_t * of the thread, ended with it */
-static int signal_number;        /* of timers */
-static struct sigaction old_action;
-static int perf_number; /* signal of perf events, 0: none are used */
-static struct sigaction old_perf_action;
-static bool handler_installed;
+static tick_signal_t timers = {.handler = on_signal}, events = {.handler = on_perf_signal};
 static bool
     handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
 static unsigned active_count;
@@ -235,7 +235,7 @@ void ticker_cost(ticker_t *ticker, uint64_t nanos) {
 }
 
 int ticker_signal(void) {
-  return signal_number;
+  return timers.number;
 }
 
 /* -- starting and ending: under the lock ----------------------------------------------------------------- */
@@ -262,72 +262,27 @@ static void leave_critical(const critical_t *critical) {
   pthread_setcancelstate(critical->cancel, NULL);
 }
 
-static int free_signal(void) {
-  for (int number = SIGRTMAX - 1; number > SIGRTMIN; number--) {
-    struct sigaction action;
-    if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL) return number;
-  }
-  return 0;
-}
-
-/* False also when the host has put a handler of its own in the place of ours. */
-static bool handler_is_ours(void) {
-  struct sigaction now;
-  return handler_installed && sigaction(signal_number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
-         now.sa_sigaction == on_signal;
-}
-
-/* Without it the timers serve alone. */
-static void install_perf_handler(void) {
-  if (perf_number != 0 || seccomp_is_active()) return;
-  int number = perf_clock_signal();
-  struct sigaction action = {.sa_sigaction = on_perf_signal,
-                             .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-  sigfillset(&action.sa_mask);
-  if (number != 0 && sigaction(number, &action, &old_perf_action) == 0) perf_number = number;
-}
-
-static void remove_perf_handler(void) {
-  struct sigaction now;
-  if (perf_number != 0 && sigaction(perf_number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
-      now.sa_sigaction == on_perf_signal)
-    sigaction(perf_number, &old_perf_action, NULL);
-  perf_number = 0;
-}
-
 static bool install_handler(failure_t *failure) {
-  if (handler_is_ours()) return true;
-  int number = free_signal();
+  if (tick_signal_is_ours(&timers)) return true;
+  int number = tick_signal_free();
   if (number == 0)
     return failure_set(failure,
                        "the program handles every real-time signal, so the cpu clock has none to tick with; "
                        "use cpu_clock = \"instructions\"");
-  struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-  sigfillset(&action.sa_mask); /* no handler of the host runs inside ours */
-  if (sigaction(number, &action, &old_action) != 0)
-    return failure_set(failure, "cannot handle signal %d: %s", number, strerror(errno));
-  signal_number = number;
-  handler_installed = true;
-  return true;
+  return tick_signal_install(&timers, number) ||
+         failure_set(failure, "cannot handle signal %d: %s", number, strerror(errno));
+}
+
+/* Without it the timers serve alone. */
+static void install_event_handler(void) {
+  int number = events.installed || seccomp_is_active() ? 0 : perf_clock_signal();
+  if (number != 0) tick_signal_install(&events, number);
 }
 
 static void remove_handler_if_last(void) {
   if (active_count > 0 || handler_stays) return;
-  if (handler_is_ours()) sigaction(signal_number, &old_action, NULL);
-  handler_installed = false;
-  remove_perf_handler();
-}
-
-/* The signal of a deleted timer may still be queued for this thread, which blocks it here: it is taken out
- * before the old disposition (to die of it) can come back. */
-static void drain_signal(int number) {
-  sigset_t set;
-  siginfo_t info;
-  struct timespec none = {0, 0};
-  sigemptyset(&set);
-  sigaddset(&set, number);
-  while (sigtimedwait(&set, &info, &none) > 0) {
-  }
+  tick_signal_remove(&timers);
+  tick_signal_remove(&events);
 }
 
 static void close_event(ticker_t *ticker) {
@@ -341,10 +296,10 @@ static void end_ticker(ticker_t *ticker, critical_t *critical) {
   timer_delete(ticker->timer);
   close_event(ticker);
   if (tid == this_thread()) {
-    drain_signal(ticker->signal);
-    if (perf_number != 0) drain_signal(perf_number);
+    tick_signal_drain(ticker->signal);
+    if (events.installed) tick_signal_drain(events.number);
     if (ticker->was_blocked) sigaddset(&critical->mask, ticker->signal);
-    if (ticker->perf_was_blocked && perf_number != 0) sigaddset(&critical->mask, perf_number);
+    if (ticker->perf_was_blocked && events.installed) sigaddset(&critical->mask, events.number);
     pthread_setspecific(own_ticker, NULL);
   } else if (tid != THREAD_GONE) {
     handler_stays = true;
@@ -370,8 +325,8 @@ static void on_thread_exit(void *value) {
     atomic_store(&ticker->perf, -1);
     timer_settime(ticker->timer, 0, &never, NULL);
     close_event(ticker);
-    drain_signal(ticker->signal);
-    if (perf_number != 0) drain_signal(perf_number);
+    tick_signal_drain(ticker->signal);
+    if (events.installed) tick_signal_drain(events.number);
     atomic_store(&ticker->tid, THREAD_GONE); /* thread numbers are reused */
   }
   leave_critical(&critical);
@@ -408,14 +363,17 @@ static void set_up(void) {
   struct timespec tick;
   if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0) kernel_tick = (uint64_t)tick.tv_nsec;
   set_up_error = pthread_key_create(&own_ticker, on_thread_exit); /* a host may have used up all keys */
-  if (set_up_error == 0) set_up_error = pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+int ticker_guard_forks(void) {
+  return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 /* Only for rates the timer cannot give: the timer's ticks come with the kernel's own, an event's each by an interrupt of its
  * own, which in a virtual machine costs tens of microseconds (bench/ticks.c measures it). */
 static void open_event(ticker_t *ticker, pid_t tid) {
-  if (perf_number == 0 || ticker->perf_fd >= 0 || atomic_load(&ticker->period) >= kernel_tick) return;
-  ticker->perf_fd = perf_clock_open(tid, perf_number);
+  if (!events.installed || ticker->perf_fd >= 0 || atomic_load(&ticker->period) >= kernel_tick) return;
+  ticker->perf_fd = perf_clock_open(tid, events.number);
   ticker->last_event = time_read(time_thread_clock(tid));
   atomic_store(&ticker->perf, ticker->perf_fd);
 }
@@ -437,8 +395,8 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
     return NULL;
   }
   if (!install_handler(failure)) return NULL;
-  install_perf_handler();
-  struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = signal_number};
+  install_event_handler();
+  struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = timers.number};
   event.sigev_value.sival_ptr = ticker;
   event.sigev_notify_thread_id = tid;
   if (timer_create(time_thread_clock(tid), &event, &ticker->timer) != 0) {
@@ -447,7 +405,7 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
     return NULL;
   }
   atomic_store(&ticker->period, 1000000000u / hz);
-  ticker->signal = signal_number;
+  ticker->signal = timers.number;
   ticker->was_blocked = ticker->held = false;
   ticker->random.state = seed;
   ticker->pending = 0;
@@ -494,9 +452,9 @@ bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint6
       ticker->was_blocked = true;
       sigdelset(&critical.mask, ticker->signal);
     }
-    if (own && perf_number != 0 && sigismember(&critical.mask, perf_number) == 1) {
+    if (own && events.installed && sigismember(&critical.mask, events.number) == 1) {
       ticker->perf_was_blocked = true;
-      sigdelset(&critical.mask, perf_number);
+      sigdelset(&critical.mask, events.number);
     }
     listener->ticker = ticker;
     listener->hz = hz;
@@ -553,10 +511,6 @@ void ticker_hold(tick_listener_t *listener, bool hold) {
     timer_settime(ticker->timer, 0, &ticker->left, NULL);
   }
   ticker->held = hold;
-}
-
-void ticker_prepare(void) {
-  pthread_once(&once, set_up);
 }
 
 bool ticker_is_alive(const tick_listener_t *listener) {

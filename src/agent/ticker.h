@@ -50,8 +50,7 @@ typedef struct {
 } ticker_facts_t;
 
 ticker_facts_t ticker_facts(const tick_listener_t *listener);
-/* Sets up what fork needs of the ticker: before anybody whose lock is taken around the ticker's sets up his. */
-void ticker_prepare(void);
+int ticker_guard_forks(void); /* errno or 0; see fork_guard.h */
 /* Stops the clock of the calling thread, whose only listener this is, with what was left of the gap; lets it run on. */
 void ticker_hold(tick_listener_t *listener, bool hold);
 /* False when the listener's thread has ended. */

@@ -203,6 +203,8 @@ void trace_labels_changed(vm_t *vm, lua_State *L);
 /* Puts the calls under way into the timeline, as if they ended now. */
 void trace_show_open(trace_t *t);
 
+int trace_guard_forks(void); /* errno or 0; see fork_guard.h */
+
 /* -- what it costs (trace_cost.c) ----------------------------------------------------------------------------------- */
 
 /* Measures the costs of events on this VM, by tracing empty functions on a coroutine of its own. May raise a memory error. */

@@ -370,13 +370,11 @@ static void make_lock(void) {
   lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void guard_forks(void) {
-  pthread_atfork(take_lock, give_lock, make_lock);
+int walk_setup_guard_forks(void) {
+  return pthread_atfork(take_lock, give_lock, make_lock);
 }
 
 bool walk_setup(vm_t *vm, lua_State *L, const char *file) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, guard_forks);
   vm->global = 0;
   vm->note[0] = '\0';
 #if !defined __x86_64__ && !defined __aarch64__

@@ -14,4 +14,6 @@ bool walk_setup(vm_t *vm, lua_State *L, const char *file);
 void walk_setup_apply(walk_t *walk);
 const layout_t *walk_setup_layout(void);
 
+int walk_setup_guard_forks(void); /* errno or 0; see fork_guard.h */
+
 #endif

@@ -42,7 +42,6 @@ struct walker {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the handler */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static walker_t *walkers;
 
 /* -- the handler ------------------------------------------------------------------------------------------------ */
@@ -182,8 +181,8 @@ static void after_fork_child(void) {
   vm_index_unlock(&walked_vms);
 }
 
-static void set_up(void) {
-  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+int walker_guard_forks(void) {
+  return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 static bool ensure_walker(vm_t *vm, unsigned hz, failure_t *failure) {
@@ -224,8 +223,6 @@ void walker_pause(vm_t *vm, bool pause) {
 }
 
 bool walker_join(vm_t *vm, unsigned hz, failure_t *failure) {
-  ticker_prepare(); /* whose lock is taken inside ours: fork must take ours first */
-  pthread_once(&once, set_up);
   atomic_store(&vm->home, this_thread());
   if (!vm_index_add(&walked_vms, vm->global, vm))
     return failure_set(failure, "%d VMs are being profiled already, which is the limit", VM_INDEX_MAX);

@@ -33,4 +33,6 @@ uint64_t walker_body_of(const lua_State *L);
 /* The key under which walked frames of the function on top of L are known; 0 when it is none. */
 uint64_t walker_key_of(lua_State *L);
 
+int walker_guard_forks(void); /* errno or 0; see fork_guard.h */
+
 #endif

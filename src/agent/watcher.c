@@ -83,7 +83,10 @@ static void set_up(void) {
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&wake, &attributes);
   pthread_condattr_destroy(&attributes);
-  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+int watcher_guard_forks(void) {
+  return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 static int start(void) {

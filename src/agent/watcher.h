@@ -16,4 +16,6 @@
  * cannot be had. */
 bool watcher_adjust(bool wall, failure_t *failure);
 
+int watcher_guard_forks(void); /* errno or 0; see fork_guard.h */
+
 #endif
