@@ -230,12 +230,13 @@ static void read_events(reader_t *r) {
   const live_event_t *ring = live_at(h, first);
   uint64_t written = atomic_load_explicit(&h->event_count, memory_order_acquire);
   uint64_t from = r->before != NULL ? atomic_load_explicit(&r->before->event_count, memory_order_relaxed) : 0;
+  bool ended = atomic_load_explicit(&h->state, memory_order_acquire) == LIVE_ENDED;
   r->profile->event_total = written - from;
   if (written - from > room) from = written - room;
   for (uint64_t i = from; i < written; i++) {
     live_event_t event = ring[i % room];
     uint64_t now = atomic_load_explicit(&h->event_count, memory_order_acquire);
-    if (now >= i + room) continue;
+    if (now >= i + room && !ended) continue;
     uint32_t function = read_function(r, event.function);
     if (r->corrupt) return;
     profile_add_event(
