@@ -123,7 +123,7 @@ LUAPULSE_API int luapulse_labels(struct lua_State *L, const char *const *keys, c
 LUAPULSE_API void luapulse_get_status(struct lua_State *L, luapulse_status_t *status);
 
 /* Writes the file whole or not at all. format NULL: by the extension of path (.pb.gz, .folded,
- * .speedscope.json, .callgrind, .html, .txt). */
+ * .speedscope.json, .callgrind, .html, .txt, .trace.json). */
 LUAPULSE_API int luapulse_profile_write(const luapulse_profile_t *profile, const char *path,
                                         const char *format, luapulse_error_t *error);
 LUAPULSE_API void luapulse_profile_free(luapulse_profile_t *profile);

@@ -11,10 +11,11 @@ local pulse = {}
 ---| "hook"   # cpu clock on PUC Lua, by the interface: the tick arms a hook that fires once
 ---| "luajit" # cpu clock on LuaJIT, by the interface: its own profiler, driven by our ticks
 ---| "count"  # instructions clock
+---| "trace"  # tracing: hooks on every call and return
 
----Options of `pulse.start`. Heap profiles and tracing are refused by this version.
+---Options of `pulse.start`. Heap profiles are refused by this version.
 ---@class luapulse.options
----@field cpu? "sampling"|false CPU profile; on by default
+---@field cpu? "sampling"|"tracing"|false CPU profile: some moments, or every call; sampling by default
 ---@field heap? false refused by this version unless off
 ---@field cpu_clock? "cpu"|"wall"|"instructions" default "cpu"
 ---@field cpu_hz? integer samples per second of CPU time (wall clock: of time), 1 to 10000; default 100
@@ -25,6 +26,8 @@ local pulse = {}
 ---@field heap_sample_mean_bytes? integer without effect in this version
 ---@field max_memory_bytes? integer tables of this VM, at least 262144; default 32 MiB
 ---@field max_process_memory_bytes? integer tables of all VMs of the process; default 64 MiB
+---@field trace_events? integer tracing: keep the newest so many calls as a timeline; default 0
+---@field trace_filter? string|string[] tracing: only calls of functions whose name or file fits go into the timeline
 ---@field seed? integer of the random gaps; taken from the system by default
 
 ---@class luapulse.status
@@ -68,12 +71,19 @@ function pulse.status() end
 ---@param labels? table<string|number|boolean, string|number|boolean> at most 32
 function pulse.labels(labels) end
 
+---Calls f so that the name stands on the stack as a function of its own; returns what f returns.
+---@param name string at most 200 bytes, one line; there may be 1000 names, the rest are called "other"
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function pulse.region(name, f, ...) end
+
 ---@class luapulse.profile
 local profile = {}
 
 ---Writes the file whole or not at all.
 ---@param path string
----@param format? "pprof"|"html"|"folded"|"speedscope"|"callgrind"|"text" by default told by the extension
+---@param format? "pprof"|"html"|"folded"|"speedscope"|"callgrind"|"chrome"|"text" by default told by the extension
 function profile:write(path, format) end
 
 ---@class luapulse.row
@@ -106,7 +116,14 @@ function profile:folded() end
 ---@class luapulse.sample
 ---@field stack luapulse.frame[] leaf first
 ---@field labels table<string, string>
----@field samples integer
+---@field samples? integer (sampling)
+---@field calls? integer (tracing, as all that follow up to max)
+---@field exclusive? integer nanoseconds in the function itself, corrected for what the profiler took
+---@field inclusive? integer nanoseconds with all it called; 0 where the function stands on the path above already
+---@field exclusive_raw? integer as measured
+---@field inclusive_raw? integer
+---@field min? integer nanoseconds of the shortest call, 0 when none has returned
+---@field max? integer of the longest
 ---@field cpu? integer nanoseconds (cpu clock)
 ---@field wall? integer nanoseconds (wall clock)
 ---@field vm_instructions? integer (instructions clock)
@@ -115,7 +132,10 @@ function profile:folded() end
 function profile:samples() end
 
 ---@class luapulse.stats
----@field cpu_inclusive_samples_total integer
+---@field cpu_inclusive_samples_total? integer sampling
+---@field calls? integer tracing
+---@field exclusive? integer tracing: nanoseconds, the sum over all paths
+---@field exclusive_raw? integer
 ---@field cpu_inclusive_ns_total? integer cpu clock
 ---@field wall? integer nanoseconds, wall clock
 ---@field cpu_inclusive_instructions_total? integer instructions clock

@@ -8,6 +8,7 @@
 #include "luapulse.h"
 #include "profile/mem.h"
 #include "profile/summary.h"
+#include "profile/trace_values.h"
 
 static const char TYPE[] = "luapulse.profile";
 
@@ -189,8 +190,11 @@ static int profile_samples(lua_State *L) {
 static int profile_stats(lua_State *L) {
   profile_t *p = check_profile(L);
   lua_newtable(L);
+  bool traced = trace_is(p);
   for (size_t t = 0; t < p->type_count; t++) {
     int64_t total = 0;
+    if (traced && t != TRACE_CALLS && t != TRACE_EXCLUSIVE && t != TRACE_EXCLUSIVE_RAW)
+      continue; /* no sums */
     for (size_t i = 0; i < p->sample_count; i++) total += p->samples[i].values[t];
     const char *type = profile_text(p, p->types[t].type).data;
     const char *field = strcmp(type, "samples") == 0           ? "cpu_inclusive_samples_total"

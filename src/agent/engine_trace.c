@@ -95,7 +95,7 @@ int trace_guard_forks(void) {
 
 static void discard(vm_t *vm) {
   trace_t *t = vm->trace;
-  if (vm->global != 0) vm_index_remove(&traced_vms, vm->global);
+  trace_withdraw(t);
   vm->trace = NULL;
   munmap(t->memory, t->memory_size);
 }
@@ -121,6 +121,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   vm->host = host_hook_save(L, 0);
   t->layout = *walk_setup_layout();
   t->site = site_reader(vm->global != 0, &t->layout);
+  t->usual = t->site == SITE_BY_LIST;
   t->may_count = t->site == SITE_BY_LUAJIT && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
@@ -134,7 +135,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   if (!trace_stack_start(t) || !trace_tree_start(t))
     return failure_set(failure, "no memory for tracing within max_process_memory_bytes (%zu)",
                        vm->options.max_process_memory_bytes);
-  if (vm->global != 0 && !vm_index_add(&traced_vms, vm->global, vm))
+  if (!trace_announce(t))
     return failure_set(failure, "%d VMs are being traced already, which is the limit", VM_INDEX_MAX);
   if (vm->options.trace_events > 0) {
     if (!live_keep_events(&vm->live, vm->options.trace_events))
@@ -149,7 +150,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   trace_stack_start(t);
   trace_tree_clear(t);
   t->timeline = vm->options.trace_events > 0;
-  t->last = stopwatch_now();
+  t->begun = t->last = stopwatch_now();
   t->cost = t->last_cost = 0;
   t->last_corrected = (int64_t)(t->last << TRACE_COST_SHIFT);
   t->current = NULL;
@@ -180,9 +181,10 @@ static void stop(vm_t *vm, lua_State *L) {
 static void pause_changed(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   uint64_t now = stopwatch_now();
-  if (vm->paused) {
-    trace_charge(t, now);
-    trace_unhook(vm, L); /* others take theirs off when they next fire */
+  t->usual = t->site == SITE_BY_LIST && !vm->paused;
+  if (vm->paused) { /* other coroutines keep their hooks, which then do nothing */
+    if (t->current != NULL) trace_charge(t, now);
+    trace_unhook(vm, L);
     return;
   }
   trace_skip(t, now);
@@ -193,6 +195,7 @@ static void pause_changed(vm_t *vm, lua_State *L) {
   trace_take_up(t, L, 0);
   t->counted = false;
   trace_arm_if_free(vm, L);
+  if (vm->main != NULL && vm->main != L) trace_arm_if_free(vm, vm->main);
   if (t->site == SITE_BY_LUAJIT) trace_await_end(t, L);
 }
 

@@ -75,8 +75,14 @@ bool luajit_turn_off(lua_State *L) {
   return was_on;
 }
 
-void luajit_turn_on(lua_State *L) {
+static int turn_on(lua_State *L) {
   luaJIT_setmode(L, 0, MODE_ENGINE | MODE_ON);
+  return 0;
+}
+
+/* In protection: within a finalizer, as when the VM closes, it raises an error, and then it does not matter. */
+void luajit_turn_on(lua_State *L) {
+  lv_protected_call(L, turn_on, NULL);
 }
 
 /* -- code ------------------------------------------------------------------------------------------------ */

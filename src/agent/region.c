@@ -19,7 +19,7 @@ static const char REGION[] =
     "return function(name, f, ...)\n"
     "  local region = made[name]\n"
     "  if region == nil then\n"
-    "    if type(name) ~= 'string' then error('luapulse.region: the name must be a string, got a ' .. "
+    "    if type(name) ~= 'string' then error('luapulse: the name of a region must be a string, got a ' .. "
     "type(name), 2) end\n"
     "    if count >= most then name = 'other' end\n"
     "    region = made[name] or make(name)\n"
@@ -32,7 +32,7 @@ static int make(lua_State *L) {
   size_t len;
   const char *name = luaL_checklstring(L, 1, &len);
   if (len > MAX_NAME || strlen(name) != len || strpbrk(name, "\n\r") != NULL)
-    return luaL_error(L, "luapulse.region: a name has at most %d bytes and no line breaks", MAX_NAME);
+    return luaL_error(L, "luapulse: the name of a region has at most %d bytes and no line breaks", MAX_NAME);
   lua_pushfstring(L, "=%s%s]", PREFIX, name);
   if (luaL_loadbuffer(L, BODY, sizeof BODY - 1, lua_tostring(L, -1)) != 0) return lua_error(L);
   lua_pushvalue(L, lua_upvalueindex(1));

@@ -30,6 +30,8 @@ enum {
   TRACE_CALIBRATION_NODES = 8
 };
 
+#define TRACE_TAIL_KEY 1u /* of the pseudo function [tail call]; addresses are larger */
+
 /* What a node's function does to coroutines. */
 enum {
   TRACE_RESUMES = 1,
@@ -94,12 +96,14 @@ typedef struct trace {
   /* now */
   trace_coroutine_t *current;
   trace_frame_t *top, *low, *high;       /* of the running coroutine: topmost frame, bounds of its chunk */
-  uint64_t last;                         /* raw time of the last event, ns */
+  uint64_t begun;                        /* raw time of the start, ns */
+  uint64_t last;                         /* … of the last event */
   int64_t last_corrected;                /* fixed point */
   int64_t cost, last_cost;               /* of all events so far, of the last one, fixed point */
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
+  bool usual; /* the short way may be taken: records are a list, and nothing rests */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
   bool linked;       /* call records are a list, not numbered */
@@ -146,6 +150,18 @@ void trace_tree_clear(trace_t *t);
 /* Another function may lie at the address by now: true when it is still the one of the node. */
 bool trace_is_still(trace_t *t, uint32_t node, const site_t *site);
 
+/* The child of `parent` for a function, 0 when there is none yet. */
+static inline uint32_t *trace_bucket(trace_t *t, uint32_t parent, uint64_t key, uint64_t check) {
+  uint64_t hash = (key ^ check * 0x9e3779b97f4a7c15u ^ (uint64_t)parent << 32) * 0xff51afd7ed558ccdu;
+  return &t->buckets[(uint32_t)(hash >> 40) & t->bucket_mask];
+}
+
+static inline uint32_t trace_look_up(trace_t *t, uint32_t parent, uint64_t key, uint64_t check) {
+  for (uint32_t i = *trace_bucket(t, parent, key, check); i != 0; i = t->nodes[i].chain)
+    if (t->nodes[i].key == key && t->nodes[i].check == check && t->nodes[i].parent == parent) return i;
+  return 0;
+}
+
 static inline uint32_t trace_child(trace_t *t, uint32_t parent, const site_t *site) {
   uint32_t recent = t->nodes[parent].recent;
   const trace_node_t *node = &t->nodes[recent];
@@ -188,6 +204,9 @@ static inline void trace_pop(trace_t *t) {
 /* -- events (trace_event.c) ------------------------------------------------------------------------------------------ */
 
 void trace_on_event(lua_State *L, lua_Debug *ar); /* the hook */
+/* The hook finds the VM from now on, and no more. The first of a process it finds fastest. */
+bool trace_announce(trace_t *t);
+void trace_withdraw(trace_t *t);
 void trace_arm(vm_t *vm, lua_State *L);
 /* … unless the coroutine has a hook of its own. */
 void trace_arm_if_free(vm_t *vm, lua_State *L);

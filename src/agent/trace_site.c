@@ -35,6 +35,24 @@ static void read_luajit_function(const layout_luajit_t *l, uint64_t function, si
   }
 }
 
+/* LuaJIT announces a function with variable arguments before it copies its frame upwards, and from then on means the copy: both
+ * are the one call, and go by the place of the first. */
+static uint64_t luajit_call_id(const layout_luajit_t *l, lua_State *L, uint64_t id) {
+  enum { TYPE = 7, VARARG = 3, SLOT = 8 };
+  uint64_t state = (uint64_t)(uintptr_t)L;
+  uint64_t stack =
+      l->pointer == 8 ? site_load64(state + l->state_stack) : site_load32(state + l->state_stack);
+  uint64_t slot = stack + id * SLOT;
+  uint64_t link = l->pointer == 8 ? site_load64(slot) : site_load32(slot + 4);
+  uint64_t distance = (link & ~(uint64_t)TYPE) / SLOT;
+  return (link & TYPE) == VARARG && distance < id ? id - distance : id;
+}
+
+uint64_t site_call_id(site_reader_t reader, const layout_t *layout, lua_State *L, const lua_Debug *ar) {
+  uint64_t id = lv_call_id(ar);
+  return reader == SITE_BY_LUAJIT && id != 0 ? luajit_call_id(&layout->luajit, L, id) : id;
+}
+
 /* -- calls -------------------------------------------------------------------------------------------------------- */
 
 static void read_by_interface(struct vm *vm, lua_State *L, lua_Debug *ar, int level, site_t *site) {
@@ -58,7 +76,7 @@ void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout
     read_by_interface(vm, L, ar, 0, site);
     return;
   }
-  site->id = lv_call_id(ar);
+  site->id = site_call_id(reader, layout, L, ar);
   site->previous = site->id - 1;
   if (!function_too) return;
   if (reader == SITE_BY_ARRAY) {
@@ -76,7 +94,7 @@ void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layou
                       lua_Debug *ar, int level, site_t *site) {
   uint64_t object = (uint64_t)(uintptr_t)lua_topointer(L, -1);
   lua_CFunction c = lua_tocfunction(L, -1);
-  *site = (site_t){.id = lv_call_id(ar), .kind = c != NULL ? SITE_C : SITE_LUA};
+  *site = (site_t){.id = site_call_id(reader, layout, L, ar), .kind = c != NULL ? SITE_C : SITE_LUA};
   switch (reader) {
     case SITE_BY_LIST:
     case SITE_BY_ARRAY:

@@ -30,6 +30,8 @@ site_reader_t site_reader(bool walkable, const layout_t *layout);
 /* The function on top of L, which `ar` (as lua_getstack filled it in) is a call of. Leaves it there. */
 void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,
                       lua_Debug *ar, int level, site_t *site);
+/* Which call `ar` is of. */
+uint64_t site_call_id(site_reader_t reader, const layout_t *layout, lua_State *L, const lua_Debug *ar);
 /* What lies below the first call of the coroutine. */
 uint64_t site_base(site_reader_t reader, const layout_t *layout, lua_State *L);
 /* Fills in what is needed to name the function. */

@@ -9,8 +9,7 @@
 
 enum { CHARGE_STEP = 64 * 1024 };
 
-#define TAIL_KEY 1u /* of pseudo functions; addresses are larger */
-#define TRUNCATED_KEY 2u
+#define TRUNCATED_KEY 2u /* of a pseudo function; addresses are larger */
 
 static bool charge_nodes(trace_t *t) {
   size_t need = ((size_t)t->node_count + 1) * sizeof(trace_node_t);
@@ -48,17 +47,6 @@ void trace_select_cell(trace_t *t, trace_node_t *node, live_ref_t labels) {
 
 /* -- making nodes --------------------------------------------------------------------------------------------------- */
 
-static uint32_t *bucket(trace_t *t, uint32_t parent, uint64_t key, uint64_t check) {
-  uint64_t hash = (key ^ check * 0x9e3779b97f4a7c15u ^ (uint64_t)parent << 32) * 0xff51afd7ed558ccdu;
-  return &t->buckets[(uint32_t)(hash >> 40) & t->bucket_mask];
-}
-
-static uint32_t look_up(trace_t *t, uint32_t parent, uint64_t key, uint64_t check) {
-  for (uint32_t i = *bucket(t, parent, key, check); i != 0; i = t->nodes[i].chain)
-    if (t->nodes[i].key == key && t->nodes[i].check == check && t->nodes[i].parent == parent) return i;
-  return 0;
-}
-
 static uint32_t add(trace_t *t, uint32_t parent, const trace_node_t *like) {
   if (t->node_count == t->node_max || !charge_nodes(t)) return TRACE_OVERFLOW;
   live_ref_t node = 0;
@@ -70,7 +58,7 @@ static uint32_t add(trace_t *t, uint32_t parent, const trace_node_t *like) {
     values = live_values(&t->vm->live, node, t->current->labels);
   }
   uint32_t made = t->node_count++;
-  uint32_t *first = bucket(t, parent, like->key, like->check);
+  uint32_t *first = trace_bucket(t, parent, like->key, like->check);
   t->nodes[made] = *like;
   t->nodes[made].node = node;
   t->nodes[made].values = values;
@@ -89,7 +77,7 @@ static live_ref_t pseudo_function(trace_t *t, const char *name) {
 }
 
 static uint32_t pseudo_child(trace_t *t, uint32_t parent, uint64_t key, const char *name) {
-  uint32_t found = look_up(t, parent, key, 0);
+  uint32_t found = trace_look_up(t, parent, key, 0);
   if (found != 0 || parent == TRACE_OVERFLOW) return found != 0 ? found : TRACE_OVERFLOW;
   trace_node_t like = {.key = key, .kind = SITE_PSEUDO, .function = pseudo_function(t, name)};
   return add(t, parent, &like);
@@ -123,7 +111,7 @@ static live_ref_t function_of(trace_t *t, const site_t *site) {
 uint32_t trace_find_child(trace_t *t, uint32_t parent, const site_t *site) {
   if (parent == TRACE_OVERFLOW) return TRACE_OVERFLOW;
   uint32_t from = parent_in_depth(t, parent);
-  uint32_t found = from == TRACE_OVERFLOW ? TRACE_OVERFLOW : look_up(t, from, site->key, site->check);
+  uint32_t found = from == TRACE_OVERFLOW ? TRACE_OVERFLOW : trace_look_up(t, from, site->key, site->check);
   if (found == 0) {
     uint64_t begun = stopwatch_now();
     trace_node_t like = {.key = site->key, .check = site->check, .kind = (uint8_t)site->kind};
@@ -140,7 +128,7 @@ uint32_t trace_child_like(trace_t *t, uint32_t parent, uint32_t like) {
   if (parent == TRACE_OVERFLOW || like == TRACE_OVERFLOW) return TRACE_OVERFLOW;
   parent = parent_in_depth(t, parent);
   if (parent == TRACE_OVERFLOW) return TRACE_OVERFLOW;
-  uint32_t found = look_up(t, parent, t->nodes[like].key, t->nodes[like].check);
+  uint32_t found = trace_look_up(t, parent, t->nodes[like].key, t->nodes[like].check);
   trace_node_t copy = t->nodes[like];
   return found != 0 ? found : add(t, parent, &copy);
 }
@@ -149,12 +137,12 @@ uint32_t trace_tail_parent(trace_t *t, uint32_t node) {
   if (node == TRACE_OVERFLOW) return TRACE_OVERFLOW;
   uint32_t parent = t->nodes[node].parent;
   if (parent == UINT32_MAX) return TRACE_ROOT;
-  if (t->nodes[parent].kind == SITE_PSEUDO && t->nodes[parent].key == TAIL_KEY) return parent;
+  if (t->nodes[parent].kind == SITE_PSEUDO && t->nodes[parent].key == TRACE_TAIL_KEY) return parent;
   return trace_tail_child(t, parent);
 }
 
 uint32_t trace_tail_child(trace_t *t, uint32_t parent) {
-  return pseudo_child(t, parent, TAIL_KEY, "[tail call]");
+  return pseudo_child(t, parent, TRACE_TAIL_KEY, "[tail call]");
 }
 
 bool trace_is_still(trace_t *t, uint32_t node, const site_t *site) {

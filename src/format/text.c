@@ -164,6 +164,8 @@ static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
     if (columns > table->name_columns) table->name_columns = columns;
   }
   int64_t least = smallest > INT64_MAX ? s->total : (int64_t)smallest;
+  /* calls of nanoseconds stand beside calls of seconds: there the smallest need not be told to the last digit */
+  if (trace_is(s->profile) && least < s->total / 100000) least = s->total / 100000;
   text_t unit = profile_text(s->profile, s->profile->types[s->type].unit);
   table->scale = value_scale(unit.data, least, s->total);
 }

@@ -15,7 +15,7 @@ static void count(text_calls_t *into, const int64_t *values) {
 bool text_calls_fill(text_table_t *table) {
   const summary_t *s = table->summary;
   const profile_t *p = s->profile;
-  if (!trace_is(p) || s->type == TRACE_CALLS) return true;
+  if (!trace_is(p) || (s->type != TRACE_EXCLUSIVE && s->type != TRACE_EXCLUSIVE_RAW)) return true;
   table->calls_of_row = mem_alloc((s->row_count + 1) * sizeof *table->calls_of_row);
   table->calls_of_node = mem_alloc(s->tree->count * sizeof *table->calls_of_node);
   if (table->calls_of_row == NULL || table->calls_of_node == NULL) return false;

@@ -115,6 +115,20 @@ t.test("tail_frames_show_as_such", function()
   t.equal(sum_of(profile, "calls", "first;last"), 0, "first is gone while last runs")
 end)
 
+t.test("variable_arguments", function()
+  local function last() t.burn(0.0005) end
+  local function many(...) last() return select("#", ...) end
+  local function tail(...) return many(...) end
+  local function after() t.burn(0.001) end
+  local profile = trace(function() for i = 1, 20 do many(1, 2, 3) after() tail(i, i) after() end end)
+  local calls = calls_of(profile)
+  t.equal(calls.many, 40, "calls of many")
+  t.equal(calls.after, 40, "calls of after")
+  t.equal(sum_of(profile, "calls", "[tail call];many"), 20, "tail calls of many in\n" .. profile:folded())
+  t.equal(sum_of(profile, "calls", "many;last"), 40, "calls of last by many")
+  t.equal(sum_of(profile, "calls", "many;after"), 0, "many has returned when after runs")
+end)
+
 t.test("errors", function()
   check(function(count)
     local function thrower() count() error("no") end
@@ -347,6 +361,24 @@ t.test("pause_and_resume", function()
   t.equal(sum_of(profile, "exclusive_raw", "t.burn"), 0, "time within it")
 end)
 
+t.test("pause_in_a_coroutine", function()
+  local function counted() end
+  local co = coroutine.wrap(function()
+    pulse.pause()
+    coroutine.yield()
+    pulse.resume()
+    counted()
+    coroutine.yield()
+  end)
+  local profile = trace(function()
+    co()
+    for _ = 1, 10 do counted() end -- not seen
+    co()
+    for _ = 1, 10 do counted() end
+  end)
+  t.equal(calls_of(profile).counted, 11, "calls after the pause")
+end)
+
 t.test("labels", function()
   local function called() end
   local profile = trace(function()
@@ -491,7 +523,7 @@ t.test("regions", function()
   t.equal(calls_of(profile)["[region checkout]"], 4, "calls of the region in\n" .. profile:folded())
   t.equal(sum_of(profile, "calls", "[region checkout];work"), 4, "calls below it")
   t.contains(profile:folded(), "[region other work]")
-  t.fails("the name must be a string", pulse.region, {}, work)
+  t.fails("the name of a region must be a string", pulse.region, {}, work)
   t.fails("no line breaks", pulse.region, "a\nb", work)
   for i = 1, 1100 do pulse.region("name " .. i, function() end) end
 end)

@@ -1,0 +1,85 @@
+-- SPDX-License-Identifier: MIT
+-- What tracing costs, and how right its corrected times are.
+--
+--   lua bench/tracing.lua cost PROGRAM|fib [rounds]     prints: program untraced_ms hooks clock traced (ratios, medians)
+--   lua bench/tracing.lua truth [rounds]                prints: function alone_ns traced_ns raw_ns difference%
+--
+-- Rounds of short slices in one process: untraced, with empty hooks, with hooks that read the clock (bench/hooks.c), traced.
+
+local folder = arg[0]:match("^(.*)/") or "."
+local measure = dofile(folder .. "/measure.lua")
+local hooks = require "hooks"
+local pulse = require "luapulse"
+
+local function median(list)
+  table.sort(list)
+  return list[math.floor(#list / 2) + 1]
+end
+
+local function timed(work)
+  local from = os.clock()
+  work()
+  return os.clock() - from
+end
+
+local function fib(n)
+  if n < 2 then return n end
+  return fib(n - 1) + fib(n - 2)
+end
+
+if arg[1] == "cost" then
+  local name, rounds = arg[2], tonumber(arg[3] or 31)
+  local worker = name ~= "fib" and measure.worker(folder, name)
+  local work = worker and function() worker(4) end or function() fib(24) end
+  if rawget(_G, "jit") then jit.off() jit.flush() end -- as tracing does: what hooks add is to be compared
+  for _ = 1, 5 do work() end
+  local plain, empty, clock, traced = {}, {}, {}, {}
+  for i = 1, rounds do
+    plain[i] = timed(work)
+    hooks(1)
+    empty[i] = timed(work)
+    hooks(2)
+    clock[i] = timed(work)
+    hooks(0)
+    pulse.start { cpu = "tracing" }
+    work() -- first sight of every path
+    traced[i] = timed(work)
+    pulse.stop()
+    if rawget(_G, "jit") then jit.off() end
+  end
+  local ratio = {}
+  for i = 1, rounds do ratio[i] = traced[i] / plain[i] end
+  for i = 1, rounds do empty[i], clock[i] = empty[i] / plain[i], clock[i] / plain[i] end
+  print(("%s %.2f %.2f %.2f %.2f"):format(name, median(plain) * 1e3, median(empty), median(clock), median(ratio)))
+  return
+end
+
+-- A function of known cost, called from others; alone it is timed by a loop that calls nothing else.
+local function known(n)
+  local x = 0
+  for i = 1, n do x = x + i % 7 end
+  return x
+end
+local function caller(n) return known(n) + known(n) end
+if rawget(_G, "jit") then jit.off() jit.flush() end
+local CALLS = 400
+for _, size in ipairs { 20, 100, 1000, 10000 } do
+  local alone, corrected, raw = {}, {}, {}
+  for i = 1, tonumber(arg[2] or 15) do
+    local bare = timed(function() for _ = 1, 2 * CALLS do end end)
+    alone[i] = (timed(function() for _ = 1, 2 * CALLS do known(size) end end) - bare) / (2 * CALLS) * 1e9
+    pulse.start { cpu = "tracing" }
+    for _ = 1, CALLS do caller(size) end
+    local profile = pulse.stop()
+    corrected[i], raw[i] = 0, 0
+    for _, sample in ipairs(profile:samples()) do
+      if sample.stack[1].name == "known" then
+        corrected[i] = corrected[i] + sample.exclusive / (2 * CALLS)
+        raw[i] = raw[i] + sample.exclusive_raw / (2 * CALLS)
+      end
+    end
+    if rawget(_G, "jit") then jit.off() end
+  end
+  local a, c = median(alone), median(corrected)
+  print(("known(%d) %.0f %.0f %.0f %+.1f"):format(size, a, c, median(raw), (c / a - 1) * 100))
+end
