@@ -46,8 +46,8 @@ int perf_clock_open(pid_t tid, int signal) {
   return -1;
 }
 
-bool perf_clock_set(int fd, uint64_t gap) {
-  return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0;
+bool perf_clock_set(int fd, uint64_t gap, unsigned ticks) {
+  return ioctl(fd, PERF_EVENT_IOC_PERIOD, &gap) == 0 && ioctl(fd, PERF_EVENT_IOC_REFRESH, ticks) == 0;
 }
 
 void perf_clock_hold(int fd, bool hold) {

@@ -15,11 +15,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A descriptor of an event of the thread that signals it; -1 where the kernel does not permit. Not running yet. */
+/* A descriptor of an event of the thread that signals it; -1 where the kernel does not permit. Not set yet. */
 int perf_clock_open(pid_t tid, int signal);
-/* From now on a tick comes every `gap` nanoseconds of CPU time, of those that find it in user mode. Async-signal-safe. */
-bool perf_clock_set(int fd, uint64_t gap);
-/* Stops its clock, with what was left of the gap, and lets it run (on). */
+/* From now on a tick comes every `gap` nanoseconds of CPU time, of those that find it in user mode, `ticks` times more than it
+ * would have; then the event stops. So a host that takes the signal for itself gets a few, not one after the other for ever.
+ * Async-signal-safe. */
+bool perf_clock_set(int fd, uint64_t gap, unsigned ticks);
+/* Stops its clock, with what was left of the gap, and lets it run on. */
 void perf_clock_hold(int fd, bool hold);
 /* Stops the event: it would live on, and tick, while a forked child has a copy of its descriptor. Closes the descriptor if it
  * still is one of these: a host may have closed all it did not know and reused the number. */

@@ -106,7 +106,7 @@ static void set_event(ticker_t *ticker) {
   if (perf < 0) return;
   ticker->event_gap = next_gap(ticker, atomic_load(&ticker->period));
   ticker->event_ticks = EVENT_GAP_TICKS;
-  if (!perf_clock_set(perf, ticker->event_gap)) atomic_store(&ticker->perf, -1);
+  if (!perf_clock_set(perf, ticker->event_gap, EVENT_GAP_TICKS)) atomic_store(&ticker->perf, -1);
 }
 
 static void count_event(ticker_t *ticker) {
@@ -139,7 +139,10 @@ static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *contex
   ticker->this_timer = now;
   if (atomic_load(&ticker->perf) < 0) return ANY_TICK;
   if (system_call_ended(context)) return KERNEL_TICK;
-  if (event_is_lost(ticker, now)) atomic_store(&ticker->perf, -1);
+  if (event_is_lost(ticker, now) || !tick_signal_is_ours(&events))
+    atomic_store(&ticker->perf, -1);
+  else if (now - ticker->last_event > 4 * ticker->event_gap + LEAST_KERNEL_PERIOD)
+    set_event(ticker); /* ticks that came while the thread blocked the signal were one signal, and the event has stopped */
   return NO_TICK; /* user time is the event's */
 }
 
@@ -383,8 +386,6 @@ static void start_clocks(ticker_t *ticker) {
   uint64_t gap = next_timer_gap(ticker); /* now: from the first tick on the ticker is the handler's */
   set_event(ticker);
   set_timer(ticker, gap);
-  int perf = atomic_load(&ticker->perf);
-  if (perf >= 0) perf_clock_hold(perf, false);
 }
 
 static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *failure) {

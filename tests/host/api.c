@@ -138,7 +138,7 @@ static void impossible_options(void) {
   REFUSED(features = 0, "nothing to profile");
   REFUSED(features = 64, "nothing to profile");
   REFUSED(features = LUAPULSE_FEATURE_HEAP, "heap");
-  REFUSED(cpu_mode = LUAPULSE_COLLECTION_TRACING, "tracing");
+  REFUSED(cpu_mode = (luapulse_collection_mode_t)7, "cpu_mode");
   REFUSED(layout_file = "no/such.layout", "no/such.layout");
   REFUSED(layout_file = "/dev/null", "/dev/null");
   REFUSED(cpu_clock = (luapulse_clock_t)17, "17");

@@ -63,6 +63,8 @@ static inline profile_t *sample_full(void) {
   profile_add(p, gsub, 0, (int64_t[]){1, 10000000});
   sample_add(p, "rrrq", 3, 30000000);
   sample_add(p, "fgfgh", 5, 50000000);
+  profile_add_event(p, (profile_event_t){1000, 2500, 0, 1});
+  profile_add_event(p, (profile_event_t){1500, 100, 0, 2});
   return p;
 }
 
