@@ -171,6 +171,83 @@ test_output_file_is_whole_or_not_there() {
   has err "standard output"
   same "$(ls -A | grep -vxE 'lua|precious|new.layout|result.layout|out|err' || true)" "" "files left behind"
 }
+# -- what layouts are for: luapulse run --layout --------------------------------------------------------------------------
+
+# The known layouts, one to a file: puc.1, puc.2, …, luajit.1, …
+known_layouts() {
+  local family
+  for family in puc luajit; do
+    awk -v name=$family '/^layout / { n++ } n { print >(name "." n) }' "$root/src/walk/$family.layout"
+  done
+}
+# the files of those that are for RUNTIME's language
+for_runtime() {
+  case $1 in
+    luajit) grep -l '^layout luajit 5\.1 ' luajit.* ;;
+    *) grep -l "^layout puc ${1#lua} " puc.* ;;
+  esac
+}
+# run_refused TEXT RUNTIME FILE: the program runs as ever, without a profile, and words say why
+run_refused() {
+  status "$luapulse" run --layout "$3" -o refused.pb.gz -- "$2" -e 'print "it ran"'
+  same "$status" 125 "status of $2 with $3: $(cat err)"
+  has err "stacks cannot be walked here: layout file $PWD/$3: $1"
+  same "$(cat out)" "it ran" "what the program printed"
+  [ ! -e refused.pb.gz ] || fail "$2 with $3: a profile was written"
+}
+test_run_with_the_block_of_each_runtime() {
+  known_layouts
+  local runtime file worked
+  for runtime in lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
+    worked=
+    for file in $(for_runtime $runtime); do
+      status "$luapulse" run --layout $file -o p.pb.gz -- $runtime -e 'x = 1'
+      if [ "$status" -eq 0 ]; then worked+=" $file"; else run_refused "the " $runtime $file; fi
+    done
+    same "$(wc -w <<<"$worked")" 1 "blocks that work on $runtime ($worked)"
+    file=${worked# }
+    status "$luapulse" run --layout $file -o $runtime.pb.gz -- $runtime "$root/tests/cli/burn.lua" 0.4
+    same "$status" 0 "status of $runtime"
+    same "$(cat out err)" $'out\nerr' "what the program printed"
+    "$luapulse" report $runtime.pb.gz >report || fail "status of report"
+    has report "engine walk"
+    has report inner
+    has report outer
+    # a word off: the frames are not where it says
+    sed -E '/^  lua_State /s/ (ci|base)=[0-9]+/ \1=24/' $file >wrong.layout
+    cmp -s $file wrong.layout && fail "$file was not changed"
+    run_refused "the " $runtime wrong.layout
+  done
+}
+test_run_refuses_the_layout_of_another_lua() {
+  known_layouts
+  run_refused "no layout in it is for this Lua" lua5.4 luajit.1
+  run_refused "no layout in it is for this Lua" luajit puc.1
+  run_refused "no layout in it is for this Lua" lua5.1 "$(for_runtime lua5.4 | tail -n 1)"
+  run_refused "no layout in it is for this Lua" lua5.3 "$(for_runtime lua5.2 | tail -n 1)"
+  # what this command made of Luas that never were
+  local pair
+  for pair in 51:lua5.1 54:lua5.4 21:luajit; do
+    fixture made -DSHAPE=${pair%:*} -DREF_BITS=64 -DPAD=3
+    "$luapulse" layout made -o made.layout || fail "status"
+    run_refused "the " ${pair#*:} made.layout
+  done
+}
+test_run_refuses_what_is_no_layout() {
+  echo 'print "a program"' >program.lua
+  : >empty
+  mkdir folder
+  fixture binary -DSHAPE=54
+  known_layouts
+  head -n 4 puc.1 >cut
+  run_refused "line 1: expected \`layout\`, not print" lua5.4 program.lua
+  run_refused "cannot be read" lua5.4 empty
+  run_refused "cannot be read" lua5.4 folder
+  run_refused "line 1: expected \`layout\`, not" lua5.4 binary
+  run_refused "the layout \"Lua 5.1\" does not say" lua5.1 cut
+  refused 1 "cannot read the layout file missing" run --layout missing -o result.layout -f pprof -- lua5.4 program.lua
+  refused 2 "--layout needs a value" run -o p.html --layout
+}
 test_help() {
   for words in "help layout" "layout --help" "layout -h"; do
     status "$luapulse" $words
