@@ -347,4 +347,22 @@ t.test("wrong_offsets", function()
   os.remove(path)
 end)
 
+-- Numbers that no structure can have, and companions that are missing: nothing is read from beyond what was fetched.
+t.test("impossible_numbers", function()
+  local block = fitting()
+  for _, field in ipairs(fields_of(block)) do
+    local name = field[1] .. "." .. field[2]
+    for _, wrong in ipairs { "none", 65534, 160, name == "ref.size" and 16 or 60, 0 } do
+      local ok, message = start(changed(block, field, wrong ~= "none" and wrong or nil), { cpu_hz = 1000 })
+      if ok then
+        t.burn_samples(2)
+        pulse.stop()
+      else
+        t.contains(message, "stacks cannot be walked here: layout file " .. path .. ": ", "message with " .. name .. "=" .. wrong)
+      end
+    end
+  end
+  os.remove(path)
+end)
+
 t.run()
