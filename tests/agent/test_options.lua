@@ -182,35 +182,6 @@ t.test("the_interface_when_asked_for", function()
   t.truthy(t.row(profile, "t.burn").cum > 0, "samples in t.burn")
 end)
 
--- A layout given by file is the one that is used; the known ones are in files of that form.
-t.test("a_layout_file", function()
-  local known = t.is_luajit and "luajit" or "puc"
-  local file, blocks, wanted = io.open("src/walk/" .. known .. ".layout"), {}, t.is_luajit and "luajit 5.1" or "puc " .. _VERSION:sub(5)
-  for block in (file:read("*a"):gsub("#[^\n]*", "") .. "\nlayout "):gmatch("(.-)%f[%a]layout ") do blocks[#blocks + 1] = "layout " .. block end
-  file:close()
-  local worked, refused = 0, 0
-  for _, block in ipairs(blocks) do
-    if block:find("layout " .. wanted, 1, true) then
-      local path = os.tmpname()
-      file = io.open(path, "w")
-      file:write(block)
-      file:close()
-      local ok, message = pcall(pulse.start, { layout = path })
-      if ok then
-        worked = worked + 1
-        t.equal(pulse.status().engine, "walk", "engine")
-        t.burn_samples(5)
-        t.truthy(t.row(pulse.stop(), "t.burn").cum > 0, "samples in t.burn")
-      else -- of another build of the same version
-        refused = refused + 1
-        t.contains(message, "layout file " .. path, "message")
-      end
-      os.remove(path)
-    end
-  end
-  t.truthy(worked > 0, "layouts that work, of " .. worked + refused)
-end)
-
 -- -- pause, snapshot --------------------------------------------------------------------------------------------------------------
 
 local function before_pause() return work(20000) end
