@@ -85,7 +85,8 @@ static bool may_do_without_walk(const vm_t *vm, failure_t *failure) {
     return failure_set(failure, "the wall clock walks stacks out of memory, which cannot be done here: %s",
                        vm->note[0] != '\0' ? vm->note : "cpu_engine = \"interface\" was asked for");
   if (!asked) return true;
-  return failure_set(failure, "stacks cannot be walked here: %s", vm->note);
+  return failure_set(failure, "stacks cannot be walked here: %s",
+                     vm->note[0] != '\0' ? vm->note : "cpu_engine = \"interface\" was asked for");
 }
 
 /* -- memory ---------------------------------------------------------------------------------------------- */

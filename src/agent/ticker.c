@@ -142,7 +142,8 @@ static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *contex
   if (event_is_lost(ticker, now) || !tick_signal_is_ours(&events))
     atomic_store(&ticker->perf, -1);
   else if (now - ticker->last_event > 4 * ticker->event_gap + LEAST_KERNEL_PERIOD)
-    set_event(ticker); /* ticks that came while the thread blocked the signal were one signal, and the event has stopped */
+    set_event(
+        ticker); /* ticks that came while the thread blocked the signal were one signal, and the event has stopped */
   return NO_TICK; /* user time is the event's */
 }
 

@@ -189,11 +189,13 @@ static bool fits(const vm_t *vm, const layout_t *candidate) {
 /* The layout in a file; the text of why not in vm->note. */
 static bool read_file(vm_t *vm, const char *file, layout_t *out) {
   char *text = mem_alloc(MAX_FILE);
-  int fd = text != NULL ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1;
+  int fd =
+      text != NULL ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1; /* a pipe has no layout */
   ssize_t len = fd >= 0 ? read(fd, text, MAX_FILE) : -1;
   layout_error_t error = {"cannot be read"};
   size_t at = 0;
   bool ok = false;
+  if (len == 0) snprintf(error.text, sizeof error.text, "it is empty");
   if (fd >= 0) close(fd);
   while (len > 0 && !ok && layout_parse(text, (size_t)len, &at, out, &error)) ok = fits(vm, out);
   if (!ok)

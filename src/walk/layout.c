@@ -51,7 +51,82 @@ const char *layout_missing(const layout_t *layout) {
   if (layout->family == LAYOUT_PUC && layout->puc.global_main == LAYOUT_ABSENT &&
       layout->puc.global_main_inside == LAYOUT_ABSENT)
     return "global_State.mainthread";
+  if (layout->family != LAYOUT_PUC) return NULL;
+  const layout_puc_t *l = &layout->puc;
+  if (l->tag_lua == l->tag_c && l->closure_is_c == LAYOUT_ABSENT) return "Closure.isC";
+  if (l->proto_anchors != LAYOUT_ABSENT && l->proto_anchor_count == LAYOUT_ABSENT)
+    return "Proto.sizeabslineinfo";
+  if (l->string_long_bytes != LAYOUT_ABSENT && l->string_short_length == LAYOUT_ABSENT)
+    return "TString.shrlen";
   return NULL;
+}
+
+/* Walks copy a structure into a buffer and look at its fields there: all of them must end within what is copied. */
+typedef struct {
+  const char *key;
+  uint16_t offset;
+  uint32_t bytes, end;
+} extent_t;
+
+static const char *first_outside(const extent_t *extents, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (extents[i].offset != LAYOUT_ABSENT && extents[i].offset + extents[i].bytes > extents[i].end)
+      return extents[i].key;
+  return NULL;
+}
+
+static const char *outside_puc(const layout_puc_t *l) {
+  uint32_t closure = (l->closure_proto > l->closure_code ? l->closure_proto : l->closure_code) + 8u;
+  uint32_t string = l->string_bytes + (l->string_long_bytes != LAYOUT_ABSENT ? 8u : 0u);
+  const extent_t extents[] = {
+      {"Closure.tt", l->closure_tag, 1, closure},
+      {"Closure.isC", l->closure_is_c, 1, closure},
+      {"Proto.tt", l->proto_tag, 1, l->proto_size},
+      {"Proto.source", l->proto_source, 8, l->proto_size},
+      {"Proto.linedefined", l->proto_line, 4, l->proto_size},
+      {"Proto.lastlinedefined", l->proto_last_line, 4, l->proto_size},
+      {"Proto.code", l->proto_code, 8, l->proto_size},
+      {"Proto.sizecode", l->proto_code_count, 4, l->proto_size},
+      {"Proto.lineinfo", l->proto_lines, 8, l->proto_size},
+      {"Proto.sizelineinfo", l->proto_line_count, 4, l->proto_size},
+      {"Proto.abslineinfo", l->proto_anchors, 8, l->proto_size},
+      {"Proto.sizeabslineinfo", l->proto_anchor_count, 4, l->proto_size},
+      {"TString.tt", l->string_tag, 1, string},
+      {"TString.len", l->string_length, 8, string},
+      {"TString.shrlen", l->string_short_length, 1, string},
+      {"TString.long", l->string_long_bytes, 8, string},
+  };
+  if (l->ci_size == 0) return "CallInfo.size"; /* a distance between records */
+  return first_outside(extents, sizeof extents / sizeof extents[0]);
+}
+
+static const char *outside_luajit(const layout_luajit_t *l) {
+  uint32_t function = l->function_pc + (uint32_t)l->pointer;
+  const extent_t extents[] = {
+      {"lua_State.gct", l->state_tag, 1, l->state_size},
+      {"lua_State.gct", l->state_tag, 1, function}, /* all objects keep their type there */
+      {"lua_State.gct", l->state_tag, 1, l->proto_size},
+      {"lua_State.gct", l->state_tag, 1, l->string_bytes},
+      {"lua_State.glref", l->state_global, l->pointer, l->state_size},
+      {"lua_State.base", l->state_base, 8, l->state_size},
+      {"lua_State.maxstack", l->state_max, l->pointer, l->state_size},
+      {"lua_State.stack", l->state_stack, l->pointer, l->state_size},
+      {"lua_State.cframe", l->state_cframe, 8, l->state_size},
+      {"GCfunc.ffid", l->function_ffid, 1, function},
+      {"GCproto.sizebc", l->proto_code_count, 4, l->proto_size},
+      {"GCproto.chunkname", l->proto_source, l->pointer, l->proto_size},
+      {"GCproto.firstline", l->proto_line, 4, l->proto_size},
+      {"GCproto.numline", l->proto_line_count, 4, l->proto_size},
+      {"GCproto.lineinfo", l->proto_lines, l->pointer, l->proto_size},
+      {"GCstr.len", l->string_length, 4, l->string_bytes},
+  };
+  if (l->pointer != 4 && l->pointer != 8) return "ref.size";
+  return first_outside(extents, sizeof extents / sizeof extents[0]);
+}
+
+/* The key of the first field that does not lie in its structure, NULL when all do. */
+static const char *outside(const layout_t *layout) {
+  return layout->family == LAYOUT_PUC ? outside_puc(&layout->puc) : outside_luajit(&layout->luajit);
 }
 
 /* -- reading --------------------------------------------------------------------------------------------- */
@@ -165,9 +240,11 @@ bool layout_parse(const char *text, size_t len, size_t *at, layout_t *layout, la
   }
   *at = (size_t)(p.at - text);
   if (!inside) return false;
-  const char *missing = layout_missing(layout);
-  if (missing == NULL) return true;
-  snprintf(error->text, sizeof error->text, "the layout \"%s\" does not say %s", layout->name, missing);
+  const char *missing = layout_missing(layout), *wrong = missing == NULL ? outside(layout) : NULL;
+  if (missing == NULL && wrong == NULL) return true;
+  snprintf(error->text, sizeof error->text, "the layout \"%s\" %s %s%s", layout->name,
+           missing != NULL ? "does not say" : "puts", missing != NULL ? missing : wrong,
+           missing != NULL ? "" : " where it cannot be");
   return false;
 }
 

@@ -241,7 +241,7 @@ test_run_refuses_what_is_no_layout() {
   known_layouts
   head -n 4 puc.1 >cut
   run_refused "line 1: expected \`layout\`, not print" lua5.4 program.lua
-  run_refused "cannot be read" lua5.4 empty
+  run_refused "it is empty" lua5.4 empty
   run_refused "cannot be read" lua5.4 folder
   run_refused "line 1: expected \`layout\`, not" lua5.4 binary
   run_refused "the layout \"Lua 5.1\" does not say" lua5.1 cut
