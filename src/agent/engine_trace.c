@@ -121,8 +121,9 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   vm->host = host_hook_save(L, 0);
   t->layout = *walk_setup_layout();
   t->site = site_reader(vm->global != 0, &t->layout);
+  t->rules = vm->luajit ? TRACE_BY_PLACE : lv_calls_are_numbered() ? TRACE_BY_NUMBER : TRACE_BY_RECORD;
   t->usual = t->site == SITE_BY_LIST;
-  t->may_count = t->site == SITE_BY_LUAJIT && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
+  t->may_count = vm->luajit && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
   walk_setup_apply(&t->walk);
@@ -158,7 +159,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   if (t->current == NULL) return failure_set(failure, "no memory for tracing");
   trace_take_up(t, L, 1); /* level 0 is the start of the session itself, in protection */
   trace_arm(vm, L);
-  if (t->site == SITE_BY_LUAJIT) trace_await_end(t, L); /* of the function that called start */
+  if (vm->luajit) trace_await_end(t, L); /* of the function that called start */
   if (vm->main != NULL && vm->main != L) trace_arm_if_free(vm, vm->main);
   return true;
 }
@@ -196,7 +197,7 @@ static void pause_changed(vm_t *vm, lua_State *L) {
   t->counted = false;
   trace_arm_if_free(vm, L);
   if (vm->main != NULL && vm->main != L) trace_arm_if_free(vm, vm->main);
-  if (t->site == SITE_BY_LUAJIT) trace_await_end(t, L);
+  if (vm->luajit) trace_await_end(t, L);
 }
 
 const engine_t engine_trace = {

@@ -68,6 +68,11 @@ static inline uint64_t lv_call_id(const lua_Debug *ar) {
          0xffff; /* LuaJIT keeps the size of the frame above; 5.1 has at most 20000 calls */
 }
 
+/* 5.1: calls have numbers, from the first up. */
+static inline bool lv_calls_are_numbered(void) {
+  return LUA_VERSION_NUM == 501;
+}
+
 /* A fingerprint of the code of the Lua function on top, 0 when the version cannot give one without
  * allocating. */
 uint32_t lv_code_fingerprint(lua_State *L);

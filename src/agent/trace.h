@@ -82,6 +82,13 @@ typedef struct {
   bool running;           /* in the chain */
 } trace_coroutine_t;
 
+/* How calls are told apart, and with it what the events of the runtime mean; see trace_event.c. */
+typedef enum {
+  TRACE_BY_RECORD, /* 5.2 and later: the address of the call record */
+  TRACE_BY_NUMBER, /* 5.1 */
+  TRACE_BY_PLACE   /* LuaJIT: on the stack */
+} trace_rules_t;
+
 /* What an event costs, in 256ths of a nanosecond, by event and kind of function. */
 typedef struct {
   int64_t call[SITE_KINDS], leave[SITE_KINDS];
@@ -91,6 +98,7 @@ typedef struct trace {
   vm_t *vm;
   layout_t layout;
   site_reader_t site;
+  trace_rules_t rules;
   trace_costs_t costs;
 
   /* now */
@@ -106,7 +114,6 @@ typedef struct trace {
   bool usual; /* the short way may be taken: records are a list, and nothing rests */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
-  bool linked;       /* call records are a list, not numbered */
   bool counted;      /* LuaJIT: a count hook waits for the end of a C function */
   bool may_count;
   uint64_t coroutine_keys[3]; /* resume, what wrap returns, yield */

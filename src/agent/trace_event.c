@@ -235,7 +235,7 @@ static void enter(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, b
   if (t->timeline && !(t->nodes[node].flags & TRACE_JUDGED)) judge(t, L, ar, &t->nodes[node]);
   open_frame(t, id, node, tail, false);
   uint8_t flags = t->nodes[node].flags;
-  if (flags & (TRACE_RESUMES | TRACE_WRAPS) && t->site != SITE_BY_LUAJIT)
+  if (flags & (TRACE_RESUMES | TRACE_WRAPS) && t->rules != TRACE_BY_PLACE)
     arm_resumed(t, L, ar, flags & (TRACE_RESUMES | TRACE_WRAPS));
   t->last_cost += t->costs.call[site->kind];
 }
@@ -279,24 +279,24 @@ static void settle_array(trace_t *t, uint64_t id, bool entered) {
 }
 
 static void on_call(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, bool tail) {
-  switch (t->site) {
-    case SITE_BY_ARRAY:
+  switch (t->rules) {
+    case TRACE_BY_NUMBER:
       while (!at_bottom(t) && t->top->id >= site->id) close_top(t);
       if (t->top->id != site->previous) trace_take_up(t, L, 1);
       break;
-    case SITE_BY_LUAJIT: {
-      bool unwound = false;
-      for (; !at_bottom(t) && t->top->id > site->id; unwound = true) close_top(t);
+    case TRACE_BY_PLACE: {
+      while (!at_bottom(t) && t->top->id > site->id) close_top(t);
       if (!at_bottom(t) && t->top->id == site->id) {
-        tail = is_lua(t, t->top) && !unwound;
+        /* a Lua function that has not returned, in whose place another one is called, has called it as a tail; or an error has
+         * left it, and C code that caught the error now calls anew, which is rare */
+        tail = is_lua(t, t->top);
         if (!tail) close_top(t);
       }
       lua_Debug caller;
       if (at_bottom(t) && lua_getstack(L, 1, &caller)) trace_take_up(t, L, 1);
       break;
     }
-    case SITE_BY_LIST:
-    case SITE_BY_INTERFACE:
+    case TRACE_BY_RECORD:
       if (tail) { /* its record is the caller's, or (up to 5.3) the one above, from which it will be moved */
         if (t->top->id != site->id && t->top->id != site->previous) {
           uint64_t there = is_open(t, site->id) ? site->id : site->previous;
@@ -316,11 +316,20 @@ static void on_call(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site,
   }
   if (at_bottom(t)) label_coroutine(t, L);
   enter(t, L, ar, site, tail);
-  if (t->site == SITE_BY_LUAJIT && site->kind != SITE_LUA) trace_await_end(t, L);
+  if (t->rules == TRACE_BY_PLACE && site->kind != SITE_LUA) trace_await_end(t, L);
+}
+
+/* LuaJIT, when its memory is not read: the frame of a function with variable arguments, copied upwards since it was called. */
+static bool is_copy_of_top(trace_t *t, uint64_t id) {
+  if (t->rules != TRACE_BY_PLACE || t->site != SITE_BY_INTERFACE) return false;
+  while (!at_bottom(t) && t->top->id > id) close_top(t);
+  return !at_bottom(t) && t->top->id < id && is_lua(t, t->top);
 }
 
 static void on_return(trace_t *t, lua_State *L, const site_t *site) {
-  if (t->top->id != site->id) {
+  if (is_copy_of_top(t, site->id)) {
+    /* closed below */
+  } else if (t->top->id != site->id) {
     if (!is_open(t, site->id))
       return; /* it began before it was followed; the next call shows where it stands */
     while (t->top->id != site->id) close_top(t);
@@ -329,12 +338,12 @@ static void on_return(trace_t *t, lua_State *L, const site_t *site) {
   site_kind_t kind = (site_kind_t)t->nodes[t->top->node].kind;
   close_top(t);
   t->last_cost += t->costs.leave[kind];
-  if (t->site == SITE_BY_LUAJIT && !is_lua(t, t->top)) trace_await_end(t, L);
+  if (t->rules == TRACE_BY_PLACE && !is_lua(t, t->top)) trace_await_end(t, L);
 }
 
 /* LuaJIT: an instruction runs, so whatever was above its function has ended. */
 COLD static void on_count(trace_t *t, lua_State *L, const site_t *site) {
-  if (!is_open(t, site->id)) trace_take_up(t, L, 0);
+  if (!is_copy_of_top(t, site->id) && !is_open(t, site->id)) trace_take_up(t, L, 0);
   while (!at_bottom(t) && t->top->id > site->id) close_top(t);
   await_no_more(t, L);
   t->last_cost += t->costs.leave[SITE_C];
@@ -487,11 +496,12 @@ COLD static void take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
   }
   live_set_duration(&t->vm->live, (int64_t)(now - t->begun)); /* for whoever reads while it runs */
   site_read(t->vm, t->site, &t->layout, L, ar, ar->event != LUA_HOOKRET, &site);
+  if (t->rules == TRACE_BY_NUMBER) site.previous = site.id - 1; /* Lua tells of lost tail calls in between */
   if (t->current->L != L)
     change_coroutine(t, L, now);
   else if (ar->event == LUA_HOOKRET && t->nodes[t->top->node].flags & TRACE_YIELDS && t->top->id == site.id)
     trace_skip(t, now); /* nobody saw who resumed it: C code did, at some time of its own */
-  else if (t->site == SITE_BY_ARRAY)
+  else if (t->rules == TRACE_BY_NUMBER)
     settle_array(t, site.id, ar->event == LUA_HOOKCALL);
   trace_charge(t, now);
   switch (ar->event) {
@@ -499,7 +509,7 @@ COLD static void take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
       on_return(t, L, &site);
       break;
     case LUA_HOOKCOUNT:
-      if (t->site == SITE_BY_LUAJIT) on_count(t, L, &site);
+      if (t->rules == TRACE_BY_PLACE) on_count(t, L, &site);
       break;
     case LUA_HOOKLINE:
       break;
