@@ -27,7 +27,9 @@ enum {
   TRACE_CHAIN = 256,       /* coroutines that resumed each other */
   TRACE_CHUNK = 31,        /* frames of a stack are had in chunks */
   TRACE_COST_SHIFT = 8,    /* costs are kept in 256ths of a nanosecond */
-  TRACE_CALIBRATION_NODES = 8
+  TRACE_CALIBRATION_NODES = 8,
+  TRACE_RECHECK =
+      4096 /* after so many calls of a path its function is looked at again: another may lie there */
 };
 
 #define TRACE_TAIL_KEY 1u /* of the pseudo function [tail call]; addresses are larger */
@@ -208,12 +210,17 @@ static inline void trace_pop(trace_t *t) {
     t->top--;
 }
 
-/* -- events (trace_event.c) ------------------------------------------------------------------------------------------ */
+/* -- the hook (trace_hook.c) ---------------------------------------------------------------------------------------- */
 
-void trace_on_event(lua_State *L, lua_Debug *ar); /* the hook */
+void trace_on_event(lua_State *L, lua_Debug *ar);
 /* The hook finds the VM from now on, and no more. The first of a process it finds fastest. */
 bool trace_announce(trace_t *t);
 void trace_withdraw(trace_t *t);
+
+/* -- events (trace_event.c) ------------------------------------------------------------------------------------------ */
+
+/* What the hook does with an event at `now`. */
+void trace_take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now);
 void trace_arm(vm_t *vm, lua_State *L);
 /* … unless the coroutine has a hook of its own. */
 void trace_arm_if_free(vm_t *vm, lua_State *L);
@@ -265,7 +272,19 @@ static inline void trace_charge(trace_t *t, uint64_t now) {
   trace_charge_node(t, node, now);
 }
 
-/* … or to nobody: nothing of the VM ran. */
+/* How long the call took goes into the extremes of its node. */
+static inline void trace_note_end(trace_t *t, const trace_frame_t *frame, trace_node_t *node) {
+  int64_t took = (trace_local_time(t) - frame->local_start) >> TRACE_COST_SHIFT;
+  int64_t shortest = (int64_t)atomic_load_explicit(&node->values[TRACE_MIN], memory_order_relaxed);
+  int64_t longest = (int64_t)atomic_load_explicit(&node->values[TRACE_MAX], memory_order_relaxed);
+  if (took == 0) took = 1; /* 0 stands for none */
+  if (shortest == 0 || took < shortest)
+    atomic_store_explicit(&node->values[TRACE_MIN], (uint64_t)took, memory_order_relaxed);
+  if (longest == 0 || took > longest)
+    atomic_store_explicit(&node->values[TRACE_MAX], (uint64_t)took, memory_order_relaxed);
+}
+
+/* … or the time since the last event belongs to nobody: nothing of the VM ran. */
 static inline void trace_skip(trace_t *t, uint64_t now) {
   if (now < t->last) now = t->last;
   trace_pay(t);

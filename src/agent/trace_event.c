@@ -11,15 +11,11 @@
  * No runtime has events while a finalizer or another hook runs: their time is that of the function they interrupted. */
 #include <fnmatch.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "agent/label.h"
-#include "agent/stopwatch.h"
 #include "agent/trace.h"
-#include "agent/vm_index.h"
-#include "agent/walk_setup.h"
 
-enum { TAKE_UP_MAX = 1024, RECHECK = 4096 /* calls of a path */ };
+enum { TAKE_UP_MAX = 1024 };
 
 /* Seldom needed: kept out of the hook's code, and its registers out of the hook's frame. */
 #define COLD __attribute__((noinline, cold))
@@ -73,18 +69,6 @@ COLD static void arm_resumed(trace_t *t, lua_State *L, lua_Debug *ar, uint8_t ho
 
 /* -- frames ----------------------------------------------------------------------------------------------------------- */
 
-/* How long the call took goes into the extremes of its node. */
-static inline void note_end(trace_t *t, const trace_frame_t *frame, trace_node_t *node) {
-  int64_t took = (trace_local_time(t) - frame->local_start) >> TRACE_COST_SHIFT;
-  int64_t shortest = (int64_t)atomic_load_explicit(&node->values[TRACE_MIN], memory_order_relaxed);
-  int64_t longest = (int64_t)atomic_load_explicit(&node->values[TRACE_MAX], memory_order_relaxed);
-  if (took == 0) took = 1; /* 0 stands for none */
-  if (shortest == 0 || took < shortest)
-    atomic_store_explicit(&node->values[TRACE_MIN], (uint64_t)took, memory_order_relaxed);
-  if (longest == 0 || took > longest)
-    atomic_store_explicit(&node->values[TRACE_MAX], (uint64_t)took, memory_order_relaxed);
-}
-
 static void show(trace_t *t, const trace_coroutine_t *co, const trace_frame_t *frame, uint64_t until) {
   const trace_node_t *node = &t->nodes[frame->node];
   if ((node->flags & TRACE_SHOWN) && node->function != 0)
@@ -117,7 +101,7 @@ static void close_top(trace_t *t) {
   if (!frame->taken_up) {
     trace_node_t *node = &t->nodes[frame->node];
     if (node->labels != t->current->labels) trace_select_cell(t, node, t->current->labels);
-    note_end(t, frame, node);
+    trace_note_end(t, frame, node);
   }
   trace_pop(t);
 }
@@ -230,7 +214,8 @@ static void enter(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, b
   if (tail) close_top(t);
   uint32_t node = trace_child(t, parent, site);
   uint64_t calls = atomic_load_explicit(&t->nodes[node].values[TRACE_CALLS], memory_order_relaxed);
-  if (calls % RECHECK == RECHECK - 1 && !trace_is_still(t, node, site)) node = trace_child(t, parent, site);
+  if (calls % TRACE_RECHECK == TRACE_RECHECK - 1 && !trace_is_still(t, node, site))
+    node = trace_child(t, parent, site);
   count_call(t, node);
   if (t->timeline && !(t->nodes[node].flags & TRACE_JUDGED)) judge(t, L, ar, &t->nodes[node]);
   open_frame(t, id, node, tail, false);
@@ -436,54 +421,7 @@ void trace_labels_changed(vm_t *vm, lua_State *L) {
 
 /* -- the event ---------------------------------------------------------------------------------------------------------- */
 
-/* The VM that began to be traced while no other was. Only a hook of that very VM gets past the comparison, on the thread that
- * runs it, so what is behind the pointer is alive. */
-static struct {
-  _Atomic uint64_t global; /* 0: none */
-  _Atomic(vm_t *) vm;
-  _Atomic uint32_t offset; /* of the reference to global_State in lua_State */
-} first;
-
-bool trace_announce(trace_t *t) {
-  vm_t *vm = t->vm;
-  if (vm->global == 0) return true;
-  if (!vm_index_add(&traced_vms, vm->global, vm)) return false;
-  if (t->site != SITE_BY_LIST || vm_index_count(&traced_vms) != 1) return true;
-  atomic_store(&first.vm, vm);
-  atomic_store(&first.offset, t->layout.puc.state_global);
-  atomic_store(&first.global, vm->global);
-  return true;
-}
-
-void trace_withdraw(trace_t *t) {
-  vm_t *vm = t->vm;
-  if (vm->global == 0) return;
-  if (atomic_load(&first.vm) == vm) {
-    atomic_store(&first.global, 0);
-    atomic_store(&first.vm, NULL);
-  }
-  vm_index_remove(&traced_vms, vm->global);
-}
-
-COLD static vm_t *find_among_others(lua_State *L) {
-  const layout_t *layout = walk_setup_layout();
-  vm_t *vm = layout->name[0] != '\0' ? vm_index_find(&traced_vms, site_global(layout, L)) : NULL;
-  if (vm != NULL) return vm;
-  /* one whose memory cannot be read, or one that is traced no more, or in a forked child */
-  vm = vm_find(L);
-  return vm == NULL || vm->trace == NULL || vm->global != 0 || vm->pid != getpid() ? NULL : vm;
-}
-
-/* The VM if it is being traced. */
-static inline vm_t *find_traced(lua_State *L) {
-  uint64_t global = atomic_load_explicit(&first.global, memory_order_acquire);
-  uint32_t offset = atomic_load_explicit(&first.offset, memory_order_relaxed);
-  if (global != 0 && site_load64((uint64_t)(uintptr_t)L + offset) == global)
-    return atomic_load_explicit(&first.vm, memory_order_relaxed);
-  return find_among_others(L);
-}
-
-COLD static void take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
+COLD void trace_take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
   site_t site;
   if (t->current == NULL) { /* there was no room to follow what ran */
     trace_skip(t, now);
@@ -516,86 +454,4 @@ COLD static void take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
     default:
       on_call(t, L, ar, &site, lv_is_tail_call(ar->event));
   }
-}
-
-/* Nearly every event: a call of a function that this path has called before, or its return, with nothing out of the ordinary.
- * These do what take() would do, in a third of the time; false: they did nothing. */
-static inline bool return_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, uint64_t now) {
-  trace_frame_t *top = t->top;
-  if (ci != top->id || top->taken_up || top == t->low || node->flags != 0) return false;
-  trace_charge_node(t, node, now);
-  note_end(t, top, node);
-  t->top = top - 1;
-  t->last_cost = t->costs.leave[node->kind];
-  return true;
-}
-
-/* Where the callee of a tail call stands, TRACE_ROOT when there is no such place yet. */
-static inline uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
-  uint32_t parent = node->parent;
-  if (t->nodes[parent].key == TRACE_TAIL_KEY) return parent;
-  return trace_look_up(t, parent, TRACE_TAIL_KEY, 0);
-}
-
-static inline bool call_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, bool tail, uint64_t now) {
-  const layout_puc_t *l = &t->layout.puc;
-  trace_frame_t *top = t->top;
-  uint32_t parent = top->node;
-  if (tail) {
-    if (top->id != ci || top->taken_up || top == t->low || node->flags != 0) return false;
-    parent = usual_tail_parent(t, node);
-    if (parent == TRACE_ROOT) return false;
-  } else if (top + 1 == t->high || site_load64(ci + l->ci_previous) != top->id) {
-    return false;
-  }
-  site_t site;
-  site_read_slot(l, site_load64(ci + l->ci_func), &site);
-  uint32_t index = t->nodes[parent].recent;
-  trace_node_t *child = &t->nodes[index];
-  if (child->key != site.key || child->check != site.check || child->parent != parent) {
-    index = trace_look_up(t, parent, site.key, site.check);
-    if (index == TRACE_ROOT) return false;
-    t->nodes[parent].recent = index;
-    child = &t->nodes[index];
-  }
-  if (child->labels != t->current->labels || child->flags != 0) return false;
-  uint64_t calls = atomic_load_explicit(&child->values[TRACE_CALLS], memory_order_relaxed);
-  if (calls % RECHECK == RECHECK - 1) return false;
-  atomic_store_explicit(&child->values[TRACE_CALLS], calls + 1, memory_order_relaxed);
-  trace_charge_node(t, node, now);
-  if (tail) {
-    note_end(t, top, node);
-    top--;
-  }
-  top[1] = (trace_frame_t){
-      .id = ci, .start = now, .local_start = trace_local_time(t), .node = index, .tail = tail};
-  t->top = top + 1;
-  t->last_cost = t->costs.call[child->kind];
-  return true;
-}
-
-static inline bool take_usual(trace_t *t, lua_State *L, int event, uint64_t now) {
-  if (t->current == NULL || t->current->L != L || !t->usual || now < t->last) return false;
-  trace_node_t *node = &t->nodes[t->top->node];
-  uint64_t ci = site_load64((uint64_t)(uintptr_t)L + t->layout.puc.state_ci);
-  if (node->labels != t->current->labels) return false;
-  if (event == LUA_HOOKRET) return return_as_usual(t, ci, node, now);
-  bool tail = lv_is_tail_call(event);
-  return (tail || event == LUA_HOOKCALL) && call_as_usual(t, ci, node, tail, now);
-}
-
-void trace_on_event(lua_State *L, lua_Debug *ar) {
-  uint64_t now = stopwatch_now(); /* first: all that follows is cost */
-  vm_t *vm = find_traced(L);
-  int event = ar->event;
-  if (vm != NULL) {
-    if (!take_usual(vm->trace, L, event, now) && !vm->paused) take(vm->trace, L, ar, now);
-  } else { /* a coroutine that slept through the end of the session */
-    vm = vm_find(L);
-    if (vm == NULL) lua_sethook(L, NULL, 0, 0);
-    if (vm == NULL) return;
-    trace_unhook(vm, L);
-  }
-  if (vm->host.function != NULL && (vm->host.mask & host_hook_mask_of(event)) != 0)
-    vm->host.function(L, ar); /* last: it may raise an error */
 }
