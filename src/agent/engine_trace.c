@@ -77,7 +77,7 @@ static void learn_coroutine_functions(trace_t *t, lua_State *L) {
 }
 
 static void after_fork_child(void) {
-  vm_index_forget_all(&traced_vms);
+  trace_withdraw_all();
   vm_index_unlock(&traced_vms);
 }
 

@@ -216,6 +216,7 @@ void trace_on_event(lua_State *L, lua_Debug *ar);
 /* The hook finds the VM from now on, and no more. The first of a process it finds fastest. */
 bool trace_announce(trace_t *t);
 void trace_withdraw(trace_t *t);
+void trace_withdraw_all(void); /* in a forked child: its parent's sessions are not its own */
 
 /* -- events (trace_event.c) ------------------------------------------------------------------------------------------ */
 

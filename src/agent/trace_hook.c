@@ -39,6 +39,12 @@ void trace_withdraw(trace_t *t) {
   vm_index_remove(&traced_vms, vm->global);
 }
 
+void trace_withdraw_all(void) {
+  atomic_store(&first.global, 0);
+  atomic_store(&first.vm, NULL);
+  vm_index_forget_all(&traced_vms);
+}
+
 __attribute__((noinline, cold)) static vm_t *find_among_others(lua_State *L) {
   const layout_t *layout = walk_setup_layout();
   vm_t *vm = layout->name[0] != '\0' ? vm_index_find(&traced_vms, site_global(layout, L)) : NULL;

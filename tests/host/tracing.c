@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Tracing in hosts: many VMs on many threads, VMs that move, close and fork while traced, C code that resumes coroutines, memory that
+ * runs out. Counts are exact in all of it. */
+#include <pthread.h>
+
+#include "host.h"
+#include "profile/mem.h"
+#include "profile/trace_values.h"
+
+static lua_State *open_kept(void) {
+  lua_State *L = host_open();
+  host_run(L, host_keep_library);
+  return L;
+}
+
+static void start_tracing(lua_State *L) {
+  luapulse_error_t error = {""};
+  luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+  luapulse_status_t status;
+  options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
+  options.max_memory_bytes = 1 << 20;
+  options.max_process_memory_bytes = (size_t)1 << 30;
+  if (luapulse_start(L, &options, &error) != 0) FAIL("start: %s", error.text);
+  luapulse_get_status(L, &status);
+  if (strcmp(status.engine, "trace") != 0 || status.note[0] != '\0')
+    FAIL("%s: %s", status.engine, status.note);
+}
+
+static int64_t calls_of(const profile_t *profile, const char *name) {
+  return host_sum(profile, TRACE_CALLS, name, true);
+}
+
+/* -- threads ---------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 6, ROUNDS = 40, STEPS = 2000 };
+
+static void *trace_again_and_again(void *unused) {
+  (void)unused;
+  lua_State *L = host_open();
+  for (int i = 0; i < ROUNDS; i++) {
+    start_tracing(L);
+    host_call(L, "work", STEPS);
+    luapulse_profile_t *profile = host_stop(L);
+    if (calls_of(profile, "step") != STEPS) FAIL("%d calls", (int)calls_of(profile, "step"));
+    luapulse_profile_free(profile);
+  }
+  lua_close(L);
+  return NULL;
+}
+
+static void many_vms_on_many_threads(void) {
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++)
+    CHECK(pthread_create(&threads[i], NULL, trace_again_and_again, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+static void *work_elsewhere(void *L) {
+  host_call(L, "work", STEPS);
+  return NULL;
+}
+
+static void a_vm_moves(void) {
+  lua_State *L = host_open();
+  start_tracing(L);
+  for (int i = 0; i < 10; i++) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, work_elsewhere, L) == 0 && pthread_join(thread, NULL) == 0);
+    host_call(L, "work", STEPS);
+  }
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(calls_of(profile, "step") == 20 * STEPS && calls_of(profile, "work") == 20);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* Several at once on one thread, one inside another's function. */
+static int work_inside(lua_State *L) {
+  host_call(lua_touserdata(L, lua_upvalueindex(1)), "work", STEPS);
+  return 0;
+}
+
+static void one_vm_inside_another(void) {
+  lua_State *outer = host_open(), *inner = host_open();
+  lua_pushlightuserdata(outer, inner);
+  lua_pushcclosure(outer, work_inside, 1);
+  lua_setglobal(outer, "inside");
+  start_tracing(outer);
+  start_tracing(inner);
+  for (int i = 0; i < 20; i++) host_run(outer, "work(10) inside() work(10)");
+  luapulse_profile_t *of_outer = host_stop(outer), *of_inner = host_stop(inner);
+  CHECK(calls_of(of_outer, "step") == 400 && calls_of(of_inner, "step") == 20 * STEPS);
+  luapulse_profile_free(of_outer);
+  luapulse_profile_free(of_inner);
+  lua_close(outer);
+  lua_close(inner);
+}
+
+/* -- ends -------------------------------------------------------------------------------------------------------------- */
+
+static void closing_while_traced(void) {
+  for (int i = 0; i < 50; i++) {
+    lua_State *L = host_open();
+    host_run(L, "kept = coroutine.wrap(function() while true do work(10) coroutine.yield() end end) kept()");
+    start_tracing(L);
+    host_run(L, "kept() work(10)");
+    lua_close(L);
+  }
+}
+
+/* A coroutine that sleeps through the end of the session has no hook of ours any more when it runs again. */
+static void sleeping_through_the_end(void) {
+  lua_State *L = open_kept();
+  start_tracing(L);
+  host_run(
+      L,
+      "kept = coroutine.create(function() while true do work(10) coroutine.yield(debug.gethook()) end end)\n"
+      "coroutine.resume(kept)");
+  luapulse_profile_free(host_stop(L));
+  host_run(L,
+           "local _, hook = coroutine.resume(kept) _, hook = coroutine.resume(kept) assert(hook == nil, "
+           "tostring(hook))");
+  host_check_untouched(L);
+  start_tracing(L); /* and is found again */
+  host_run(L, "coroutine.resume(kept)");
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(calls_of(profile, "step") == 10);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+static void a_forked_child_is_not_traced(void) {
+  lua_State *L = host_open();
+  start_tracing(L);
+  host_call(L, "work", STEPS);
+  for (int i = 0; i < 10; i++) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      luapulse_status_t status;
+      host_call(L, "work", STEPS);
+      luapulse_get_status(L, &status);
+      CHECK(!status.running && lua_gethook(L) == NULL);
+      start_tracing(L); /* it may start its own */
+      host_call(L, "work", 10);
+      luapulse_profile_t *profile = host_stop(L);
+      CHECK(calls_of(profile, "step") == 10);
+      luapulse_profile_free(profile);
+      lua_close(L);
+      _exit(0);
+    }
+    host_wait(pid);
+  }
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(calls_of(profile, "step") == STEPS);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* -- C code that resumes ---------------------------------------------------------------------------------------------- */
+
+/* A scheduler as servers have it: coroutines resumed from C, in turn, waiting in between. */
+static void resumed_by_c(void) {
+  enum { COROUTINES = 5, TURNS = 30 };
+  lua_State *L = host_open(), *coroutines[COROUTINES];
+  host_run(L, "function serve() while true do work(10) coroutine.yield() end end");
+  start_tracing(L);
+  for (int i = 0; i < COROUTINES; i++) {
+    coroutines[i] = lua_newthread(L);
+    lua_getglobal(coroutines[i], "serve");
+  }
+  for (int turn = 0; turn < TURNS; turn++) {
+    for (int i = 0; i < COROUTINES; i++) {
+      int results;
+      CHECK(lv_resume(coroutines[i], L, 0, &results) == LUA_YIELD);
+      lua_settop(coroutines[i], 0);
+    }
+    struct timespec nap = {0, 2000000}; /* as in epoll_wait: nobody's time */
+    nanosleep(&nap, NULL);
+  }
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(calls_of(profile, "serve") == COROUTINES && calls_of(profile, "step") == 10 * COROUTINES * TURNS);
+  CHECK(host_sum(profile, TRACE_EXCLUSIVE_RAW, "serve", false) <
+        TURNS * 2000000LL); /* of which all was slept */
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* -- memory ---------------------------------------------------------------------------------------------------------------- */
+
+static long left, refused;
+
+static void *failing_realloc(void *old, size_t size) {
+  if (left-- > 0 || refused++ > 0) return realloc(old, size);
+  return NULL;
+}
+
+static void every_allocation_fails_once(void) {
+  lua_State *L = open_kept();
+  int good = 0;
+  for (long n = 0; good < 3; n++) {
+    luapulse_error_t error = {""};
+    luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+    options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
+    options.trace_events = 100;
+    options.max_memory_bytes = 1 << 20;
+    mem_realloc = failing_realloc;
+    left = n;
+    refused = 0;
+    bool started = luapulse_start(L, &options, &error) == 0;
+    if (!started) CHECK(error.text[0] != '\0');
+    host_call(L, "work", 100);
+    luapulse_profile_t *profile = started ? luapulse_stop(L, &error) : NULL;
+    mem_realloc = realloc;
+    if (started && profile == NULL) CHECK(error.text[0] != '\0');
+    if (profile != NULL && refused == 0) {
+      CHECK(calls_of(profile, "step") == 100);
+      good++;
+    }
+    luapulse_profile_free(profile);
+    host_check_untouched(L);
+  }
+  lua_close(L);
+}
+
+static void too_little_memory_for_tracing(void) {
+  lua_State *L = open_kept();
+  luapulse_error_t error = {""};
+  luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+  options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
+  options.max_process_memory_bytes = 1 << 20;
+  CHECK(luapulse_start(L, &options, &error) != 0);
+  CHECK_WORDS(error, "memory");
+  options.max_process_memory_bytes = 64 << 20;
+  options.trace_events = 100000000;
+  CHECK(luapulse_start(L, &options, &error) != 0);
+  CHECK_WORDS(error, "timeline");
+  host_check_untouched(L);
+  lua_close(L);
+}
+
+static const host_test_t tests[] = {
+    {"many_vms_on_many_threads", many_vms_on_many_threads},
+    {"a_vm_moves", a_vm_moves},
+    {"one_vm_inside_another", one_vm_inside_another},
+    {"closing_while_traced", closing_while_traced},
+    {"sleeping_through_the_end", sleeping_through_the_end},
+    {"a_forked_child_is_not_traced", a_forked_child_is_not_traced},
+    {"resumed_by_c", resumed_by_c},
+    {"every_allocation_fails_once", every_allocation_fails_once},
+    {"too_little_memory_for_tracing", too_little_memory_for_tracing},
+};
+
+HOST_MAIN(tests)
