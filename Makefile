@@ -107,6 +107,8 @@ bench: test-deps
 	@echo
 	@$(CC) -O2 -o build/ticks bench/ticks.c && build/ticks 100 && build/ticks 1000
 	@echo
+	@bench/tracing
+	@echo
 	@bench/run $(BENCH)
 
 # -- install ----------------------------------------------------------------------------------------------------------
