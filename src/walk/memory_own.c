@@ -79,9 +79,10 @@ static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t le
     load(to, from, len);
     return true;
   }
-  const memory_window_t *slots = &own->windows[WALK_SLOTS];
-  if (is_in(slots, from, len)) {
-    copy(to, slots->bytes + (from - slots->start), len);
+  for (int i = 0; i < WALK_REGIONS; i++) {
+    const memory_window_t *window = &own->windows[i];
+    if (!is_in(window, from, len)) continue;
+    copy(to, window->bytes + (from - window->start), len);
     return true;
   }
   return read_slowly(own, to, from, len);
