@@ -122,7 +122,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   t->layout = *walk_setup_layout();
   t->site = site_reader(vm->global != 0, &t->layout);
   t->rules = vm->luajit ? TRACE_BY_PLACE : lv_calls_are_numbered() ? TRACE_BY_NUMBER : TRACE_BY_RECORD;
-  t->usual = t->site == SITE_BY_LIST;
+  t->usual = t->site == SITE_BY_LIST || t->site == SITE_BY_ARRAY;
   t->may_count = vm->luajit && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
@@ -182,7 +182,7 @@ static void stop(vm_t *vm, lua_State *L) {
 static void pause_changed(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   uint64_t now = stopwatch_now();
-  t->usual = t->site == SITE_BY_LIST && !vm->paused;
+  t->usual = (t->site == SITE_BY_LIST || t->site == SITE_BY_ARRAY) && !vm->paused;
   if (vm->paused) { /* other coroutines keep their hooks, which then do nothing */
     if (t->current != NULL) trace_charge(t, now);
     trace_unhook(vm, L);

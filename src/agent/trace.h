@@ -113,7 +113,7 @@ typedef struct trace {
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
-  bool usual; /* the short way may be taken: records are a list, and nothing rests */
+  bool usual; /* the short way may be taken: PUC Lua, its memory can be read, and no pause is on */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
   bool counted;      /* LuaJIT: a count hook waits for the end of a C function */

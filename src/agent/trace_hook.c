@@ -22,7 +22,7 @@ bool trace_announce(trace_t *t) {
   vm_t *vm = t->vm;
   if (vm->global == 0) return true;
   if (!vm_index_add(&traced_vms, vm->global, vm)) return false;
-  if (t->site != SITE_BY_LIST || vm_index_count(&traced_vms) != 1) return true;
+  if (t->site == SITE_BY_LUAJIT || vm_index_count(&traced_vms) != 1) return true;
   atomic_store(&first.vm, vm);
   atomic_store(&first.offset, t->layout.puc.state_global);
   atomic_store(&first.global, vm->global);
@@ -67,9 +67,9 @@ static inline vm_t *find_traced(lua_State *L) {
 
 /* Nearly every event: a call of a function that this path has called before, or its return, with nothing out of the ordinary.
  * These do what trace_take() would do, in a third of the time; false: they did nothing. */
-static inline bool return_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, uint64_t now) {
+static inline bool return_as_usual(trace_t *t, uint64_t id, trace_node_t *node, uint64_t now) {
   trace_frame_t *top = t->top;
-  if (ci != top->id || top->taken_up || top == t->low || node->flags != 0) return false;
+  if (id != top->id || top->taken_up || top == t->low || node->flags != 0) return false;
   trace_charge_node(t, node, now);
   trace_note_end(t, top, node);
   t->top = top - 1;
@@ -80,20 +80,24 @@ static inline bool return_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, 
 /* Where the callee of a tail call stands, TRACE_ROOT when there is no such place yet. */
 static inline uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
   uint32_t parent = node->parent;
+  if (parent == UINT32_MAX) return TRACE_ROOT; /* of what found no room */
   if (t->nodes[parent].key == TRACE_TAIL_KEY) return parent;
   return trace_look_up(t, parent, TRACE_TAIL_KEY, 0);
 }
 
-static inline bool call_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, bool tail, uint64_t now) {
+/* `ci` is the call record, `id` what it goes by. */
+static inline bool call_as_usual(trace_t *t, uint64_t ci, uint64_t id, trace_node_t *node, bool tail,
+                                 uint64_t now) {
   const layout_puc_t *l = &t->layout.puc;
   trace_frame_t *top = t->top;
   uint32_t parent = top->node;
   if (tail) {
-    if (top->id != ci || top->taken_up || top == t->low || node->flags != 0) return false;
+    if (top->id != id || top->taken_up || top == t->low || node->flags != 0) return false;
     parent = usual_tail_parent(t, node);
     if (parent == TRACE_ROOT) return false;
-  } else if (top + 1 == t->high || site_load64(ci + l->ci_previous) != top->id) {
-    return false;
+  } else {
+    uint64_t previous = lv_calls_are_numbered() ? id - 1 : site_load64(ci + l->ci_previous);
+    if (top + 1 == t->high || previous != top->id) return false;
   }
   site_t site;
   site_read_slot(l, site_load64(ci + l->ci_func), &site);
@@ -115,20 +119,21 @@ static inline bool call_as_usual(trace_t *t, uint64_t ci, trace_node_t *node, bo
     top--;
   }
   top[1] = (trace_frame_t){
-      .id = ci, .start = now, .local_start = trace_local_time(t), .node = index, .tail = tail};
+      .id = id, .start = now, .local_start = trace_local_time(t), .node = index, .tail = tail};
   t->top = top + 1;
   t->last_cost = t->costs.call[child->kind];
   return true;
 }
 
-static inline bool take_usual(trace_t *t, lua_State *L, int event, uint64_t now) {
+static inline bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
   if (t->current == NULL || t->current->L != L || !t->usual || now < t->last) return false;
   trace_node_t *node = &t->nodes[t->top->node];
   uint64_t ci = site_load64((uint64_t)(uintptr_t)L + t->layout.puc.state_ci);
+  uint64_t id = lv_calls_are_numbered() ? lv_call_id(ar) : ci;
   if (node->labels != t->current->labels) return false;
-  if (event == LUA_HOOKRET) return return_as_usual(t, ci, node, now);
-  bool tail = lv_is_tail_call(event);
-  return (tail || event == LUA_HOOKCALL) && call_as_usual(t, ci, node, tail, now);
+  if (ar->event == LUA_HOOKRET) return return_as_usual(t, id, node, now);
+  bool tail = lv_is_tail_call(ar->event);
+  return (tail || ar->event == LUA_HOOKCALL) && call_as_usual(t, ci, id, node, tail, now);
 }
 
 void trace_on_event(lua_State *L, lua_Debug *ar) {
@@ -136,7 +141,7 @@ void trace_on_event(lua_State *L, lua_Debug *ar) {
   vm_t *vm = find_traced(L);
   int event = ar->event;
   if (vm != NULL) {
-    if (!take_usual(vm->trace, L, event, now) && !vm->paused) trace_take(vm->trace, L, ar, now);
+    if (!take_usual(vm->trace, L, ar, now) && !vm->paused) trace_take(vm->trace, L, ar, now);
   } else { /* a coroutine that slept through the end of the session */
     vm = vm_find(L);
     if (vm == NULL) lua_sethook(L, NULL, 0, 0);

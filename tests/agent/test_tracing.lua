@@ -468,6 +468,9 @@ t.test("paths_beyond_the_room_overflow", function()
   local made = {}
   for i = 1, 4000 do made[i] = load("return function() end", "=chunk" .. i)() end
   for i = 1, 4000 do made[i]() end
+  for i = 1, 200 do load("local f = ... return f()", "=tail" .. i)(made[i]) end
+  local function chain(n) if n == 0 then return 0 end return chain(n - 1) end
+  made[1](chain(10))
   local status = pulse.status()
   local profile = pulse.stop()
   t.truthy(status.overflow > 0, "overflow is counted")
