@@ -2,8 +2,10 @@
 /* Processes made while a VM is profiled: the parent's profile goes on, the child has none unless it asks. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
 #include "agent/ticker.h"
+
 #include "host.h"
 
 static lua_State *inherited; /* the VM of the parent, closed by children that end in good order */
@@ -134,8 +136,8 @@ static void fork_while_others_start(void) {
       alarm(60);
       CHECK(ticker_join(&listener, 100, 1, NULL));
       ticker_leave(&listener);
-      if (HOST_SANITIZED)
-        _exit(0); /* its allocator's own locks may be held for ever by threads that are gone */
+      if (HOST_SANITIZED) /* its allocator's own locks may be held for ever by threads that are gone, and _exit() takes them */
+        syscall(SYS_exit_group, 0);
       host_start(L, LUAPULSE_CLOCK_CPU);
       host_sample(L, 1);
       luapulse_profile_free(host_stop(L));
