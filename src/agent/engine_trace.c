@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "agent/budget.h"
 #include "agent/engine.h"
@@ -76,6 +77,13 @@ static void learn_coroutine_functions(trace_t *t, lua_State *L) {
   lua_settop(L, top);
 }
 
+/* In protection: what start has made so far must be undone if Lua has no memory for this. */
+static int learn(lua_State *L) {
+  trace_t *t = lua_touserdata(L, 1);
+  learn_coroutine_functions(t, L);
+  return trace_calibrate(t, L, trace_on_event) ? 0 : luaL_error(L, "out of memory");
+}
+
 static void after_fork_child(void) {
   trace_withdraw_all();
   vm_index_unlock(&traced_vms);
@@ -110,6 +118,8 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
                        vm->options.max_process_memory_bytes);
   vm->trace = t;
   if (begin(vm, L, failure)) return true;
+  if (vm->luajit)
+    host_hook_restore(L, &vm->host, 0); /* all coroutines share one, and it was used to measure costs */
   if (vm->jit_was_on) luajit_turn_on(L);
   vm->jit_was_on = false;
   discard(vm);
@@ -146,8 +156,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   }
   if (vm->options.trace_filter != NULL) snprintf(t->filter, sizeof t->filter, "%s", vm->options.trace_filter);
   vm->options.trace_filter = NULL; /* the caller's string */
-  learn_coroutine_functions(t, L);
-  trace_calibrate(t, L, trace_on_event);
+  if (lv_protected_call(L, learn, t) != 0) return failure_set(failure, "out of memory");
   trace_stack_start(t);
   trace_tree_clear(t);
   t->timeline = vm->options.trace_events > 0;
@@ -167,9 +176,10 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
 static void stop(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   if (t == NULL) return;
-  if (!vm->paused && t->current != NULL && vm->active) trace_charge(t, stopwatch_now());
-  trace_show_open(t);
-  if (lua_gethook(L) != trace_on_event && !vm->paused && vm->active)
+  bool own = vm->active && vm->pid == getpid(); /* a forked child's tables may be its parent's, shared */
+  if (own && !vm->paused && t->current != NULL) trace_charge(t, stopwatch_now());
+  if (own) trace_show_open(t);
+  if (own && lua_gethook(L) != trace_on_event && !vm->paused)
     live_comment(&vm->live, "the program set a debug hook of its own, which ended tracing where it was set");
   trace_unhook(vm, L);
   trace_unhook(vm, vm->base);

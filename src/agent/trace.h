@@ -241,8 +241,9 @@ int trace_guard_forks(void); /* errno or 0; see fork_guard.h */
 
 /* -- what it costs (trace_cost.c) ----------------------------------------------------------------------------------- */
 
-/* Measures the costs of events on this VM, by tracing empty functions on a coroutine of its own. May raise a memory error. */
-void trace_calibrate(trace_t *t, lua_State *L, lua_Hook hook);
+/* Measures the costs of events on this VM, by tracing empty functions on a coroutine of its own. False when memory is out; may
+ * raise a memory error as well. */
+bool trace_calibrate(trace_t *t, lua_State *L, lua_Hook hook);
 
 /* -- the clock -------------------------------------------------------------------------------------------------------- */
 

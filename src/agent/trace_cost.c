@@ -9,14 +9,19 @@
 #include "agent/stopwatch.h"
 #include "agent/trace.h"
 
-enum { CALLS = 1000, RUNS = 9, LOOP_NODE = 2, CALLEE_NODE = 3 };
+enum { CALLS = 1000, RUNS = 9 };
+
+typedef struct {
+  trace_t *t;
+  lua_Hook hook;
+} calibration_t;
 
 static int empty_function(lua_State *L) {
   (void)L;
   return 0;
 }
 
-/* One run of the loop on `co`: its function is at index 1 (the empty loop's at 2), the callee at `callee`. */
+/* One run of a loop on `co`; both functions by their index. */
 static int64_t run(lua_State *co, int loop, int callee) {
   lua_pushvalue(co, loop);
   lua_pushvalue(co, callee);
@@ -43,13 +48,17 @@ static void measure(trace_t *t, lua_State *co, lua_Hook hook, int callee, site_k
     empty[i] = run(co, 2, callee);
     plain[i] = run(co, 1, callee);
     trace_tree_clear(t);
+    trace_stack_start(t);
+    t->current = NULL;
     for (int node = 0; node < TRACE_CALIBRATION_NODES; node++)
       for (int value = 0; value < TRACE_VALUES; value++) t->calibration[node][value] = 0;
     lua_sethook(co, hook, LUA_MASKCALL | LUA_MASKRET, 0);
     traced[i] = run(co, 1, callee);
     lua_sethook(co, NULL, 0, 0);
     t->counted = false;
-    seen[i] = (int64_t)t->calibration[CALLEE_NODE][TRACE_EXCLUSIVE_RAW];
+    uint32_t callee_node =
+        (t->node_count - 1) % TRACE_CALIBRATION_NODES; /* the last that was seen for the first time */
+    seen[i] = (int64_t)t->calibration[callee_node][TRACE_EXCLUSIVE_RAW];
   }
   int64_t both = median(traced) - median(plain), own = (median(plain) - median(empty)) / 2;
   int64_t call = median(seen) - (own > 0 ? own : 0);
@@ -60,20 +69,30 @@ static void measure(trace_t *t, lua_State *co, lua_Hook hook, int callee, site_k
   t->costs.leave[kind] = ((both - call) << TRACE_COST_SHIFT) / CALLS;
 }
 
-void trace_calibrate(trace_t *t, lua_State *L, lua_Hook hook) {
+/* Index 1 and 2 are the loops, 3 and 4 the empty functions. */
+static int measure_both(lua_State *co) {
+  calibration_t c = *(calibration_t *)lua_touserdata(co, 1);
+  lua_settop(co, 0);
+  if (luaL_loadstring(co, "local f, n = ... for i = 1, n do f() end") != 0 ||
+      luaL_loadstring(co, "local f, n = ... for i = 1, n do end") != 0 ||
+      luaL_loadstring(co, "return function() end") != 0)
+    return lua_error(co);
+  lua_call(co, 0, 1);
+  lua_pushcfunction(co, empty_function);
+  measure(c.t, co, c.hook, 3, SITE_LUA);
+  measure(c.t, co, c.hook, 4, SITE_C);
+  return 0;
+}
+
+bool trace_calibrate(trace_t *t, lua_State *L, lua_Hook hook) {
+  calibration_t c = {t, hook};
   lua_State *co = lua_newthread(L);
   lua_sethook(co, NULL, 0, 0); /* a hook of the host's is not to see this */
   t->costs = (trace_costs_t){0};
   t->calibrating = true;
-  if (luaL_loadstring(co, "local f, n = ... for i = 1, n do f() end") == 0 &&
-      luaL_loadstring(co, "local f, n = ... for i = 1, n do end") == 0 &&
-      luaL_loadstring(co, "return function() end") == 0) {
-    lua_call(co, 0, 1);
-    lua_pushcfunction(co, empty_function);
-    measure(t, co, hook, 3, SITE_LUA);
-    measure(t, co, hook, 4, SITE_C);
-  }
+  int status = lv_protected_call(co, measure_both, &c); /* on the coroutine nothing else protects */
   lua_sethook(co, NULL, 0, 0);
-  t->calibrating = false;
+  t->calibrating = t->counted = false;
   lua_pop(L, 1);
+  return status == 0;
 }

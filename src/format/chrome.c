@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/format.h"
 #include "format/json.h"
+#include "format/losses.h"
 #include "profile/mem.h"
 
 /* In the order in which calls began, callers before their callees: readers need no more than one pass. */
@@ -78,8 +80,12 @@ void chrome_write(const profile_t *p, sink_t *sink) {
   qsort(events, p->event_count, sizeof *events, compare);
   sink_text(sink, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"luapulse\",\"program\":");
   put_text(sink, p, p->program);
-  sink_format(sink, ",\"calls\":\"%" PRIu64 "\",\"kept\":\"%zu\"},\"traceEvents\":[\n", p->event_total,
+  sink_format(sink, ",\"calls\":\"%" PRIu64 "\",\"kept\":\"%zu\",\"losses\":", p->event_total,
               p->event_count);
+  char losses[LOSSES_LINE_BYTES];
+  losses_line(p, losses);
+  json_string(sink, losses, strlen(losses));
+  sink_text(sink, "},\"traceEvents\":[\n");
   sink_text(sink, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":");
   put_text(sink, p, p->program);
   sink_text(sink, "}}");

@@ -3,6 +3,9 @@
  * runs out. Counts are exact in all of it. */
 #include <pthread.h>
 
+#include <sys/mman.h>
+
+#include "agent/session.h"
 #include "host.h"
 #include "profile/mem.h"
 #include "profile/trace_values.h"
@@ -157,6 +160,38 @@ static void a_forked_child_is_not_traced(void) {
   lua_close(L);
 }
 
+/* Tables shared with another process, as under `luapulse run`: a child that closes its copy of the VM adds nothing to them. */
+static void a_forked_child_leaves_shared_tables_alone(void) {
+  lua_State *L = host_open();
+  luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+  session_region_t region = {.size = 1 << 20};
+  failure_t failure = {""};
+  options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
+  options.trace_events = 100;
+  region.memory = mmap(NULL, region.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(region.memory != MAP_FAILED && session_start(L, &options, region, &failure));
+  uint64_t start = time_monotonic();
+  host_call(L, "work", 10);
+  for (int i = 0; i < 5; i++) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      struct timespec nap = {0, 30000000};
+      nanosleep(&nap, NULL);
+      lua_close(L);
+      _exit(0);
+    }
+    host_wait(pid);
+  }
+  host_call(L, "work", 10);
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(calls_of(profile, "step") == 20);
+  CHECK((uint64_t)host_total(profile, TRACE_EXCLUSIVE_RAW) <= time_monotonic() - start + 20000000);
+  CHECK(profile->comment_count == 1);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
 /* -- C code that resumes ---------------------------------------------------------------------------------------------- */
 
 /* A scheduler as servers have it: coroutines resumed from C, in turn, waiting in between. */
@@ -223,6 +258,48 @@ static void every_allocation_fails_once(void) {
   lua_close(L);
 }
 
+/* The n-th allocation of Lua itself: start fails in words, or works; the host goes on either way. */
+static void *failing_allocator(void *unused, void *block, size_t old, size_t size) {
+  (void)unused;
+  if (size == 0) {
+    free(block);
+    return NULL;
+  }
+  if ((block == NULL || size > old) && left-- == 0) {
+    refused++;
+    return NULL;
+  }
+  return realloc(block, size);
+}
+
+static void every_allocation_of_lua_fails_once(void) {
+  for (long n = 0, good = 0; good < 3; n++) {
+    luapulse_error_t error = {""};
+    luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+    options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
+    options.max_memory_bytes = 1 << 20;
+    left = -1;
+    lua_State *L = host_prepare(lua_newstate(failing_allocator, NULL));
+    host_run(L, host_keep_library);
+    refused = 0;
+    left = n;
+    bool started = luapulse_start(L, &options, &error) == 0;
+    left = -1;
+    if (!started) {
+      CHECK(error.text[0] != '\0' && refused > 0);
+      host_check_untouched(L);
+      start_tracing(L);
+    }
+    host_call(L, "work", 100);
+    luapulse_profile_t *profile = host_stop(L);
+    CHECK(calls_of(profile, "step") == 100);
+    luapulse_profile_free(profile);
+    host_check_untouched(L);
+    lua_close(L);
+    good += refused == 0;
+  }
+}
+
 static void too_little_memory_for_tracing(void) {
   lua_State *L = open_kept();
   luapulse_error_t error = {""};
@@ -246,8 +323,10 @@ static const host_test_t tests[] = {
     {"closing_while_traced", closing_while_traced},
     {"sleeping_through_the_end", sleeping_through_the_end},
     {"a_forked_child_is_not_traced", a_forked_child_is_not_traced},
+    {"a_forked_child_leaves_shared_tables_alone", a_forked_child_leaves_shared_tables_alone},
     {"resumed_by_c", resumed_by_c},
     {"every_allocation_fails_once", every_allocation_fails_once},
+    {"every_allocation_of_lua_fails_once", every_allocation_of_lua_fails_once},
     {"too_little_memory_for_tracing", too_little_memory_for_tracing},
 };
 
