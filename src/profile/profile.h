@@ -20,7 +20,7 @@
 #include "profile/loss.h"
 
 #define PROFILE_NONE UINT32_MAX
-#define PROFILE_MAX_TYPES 8
+#define PROFILE_MAX_TYPES 16
 
 /* Bytes with a length: names come from Lua and may hold NUL, newline or invalid UTF-8. */
 typedef struct {
