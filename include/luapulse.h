@@ -50,6 +50,13 @@ typedef enum {
   LUAPULSE_ENGINE_INTERFACE /* by Lua's own interface: a hook that fires once, LuaJIT's profiler */
 } luapulse_engine_t;
 
+/* What the heap's inuse values are of. */
+typedef enum {
+  LUAPULSE_GC_NOW,       /* what is in use now, garbage not yet collected included */
+  LUAPULSE_GC_COMPLETED, /* what was in use when the last collection completed */
+  LUAPULSE_GC_FORCED     /* now, after a full collection that stop and snapshot run */
+} luapulse_gc_t;
+
 typedef struct {
   unsigned features;                    /* LUAPULSE_FEATURE_*, or-ed; default CPU */
   luapulse_collection_mode_t cpu_mode;  /* default sampling */
@@ -58,7 +65,8 @@ typedef struct {
   unsigned cpu_hz;                      /* samples per second of CPU time, 1 to 10000; default 100 */
   unsigned cpu_sample_mean_instr;       /* instructions clock: mean gap between samples; default 20000 */
   unsigned cpu_max_samples_per_sec;     /* instructions clock: at most so many; default 200, 0 is no limit */
-  size_t heap_sample_mean_bytes;        /* default 524288 */
+  size_t heap_sample_mean_bytes;        /* one sample in so many bytes, on average; 1: every block; 0: none; default 524288 */
+  luapulse_gc_t heap_gc;                /* default now */
   size_t max_memory_bytes;              /* tables of this VM; default 32 MiB */
   size_t max_process_memory_bytes;      /* tables of all VMs of the process together; default 64 MiB */
   luapulse_engine_t cpu_engine;         /* default auto */
@@ -82,7 +90,7 @@ typedef struct {
   int running; /* a profile is being taken of this VM */
   int paused;  /* … and rests */
   const char
-      *engine; /* how samples are taken: "walk", "hook", "luajit", "count", "trace"; "" when not running */
+      *engine; /* how the cpu is sampled: "walk", "hook", "luajit", "count", "trace", "none" (heap alone); "" when not running */
   const char *source;     /* what ticks: "perf" (a high-resolution timer), "timer" (the kernel's tick), "" */
   unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
   unsigned rate;          /* ticks a second that source can give, at most the one asked for */
@@ -120,6 +128,9 @@ LUAPULSE_API int luapulse_resume(struct lua_State *L, luapulse_error_t *error);
  * them off. */
 LUAPULSE_API int luapulse_labels(struct lua_State *L, const char *const *keys, const char *const *values,
                                  size_t count, luapulse_error_t *error);
+/* Samples of the heap are taken once in mean_bytes from now on; 1: every block, 0: none until it is changed again. Fails when
+ * the heap of this VM is not being sampled. */
+LUAPULSE_API int luapulse_heap_rate(struct lua_State *L, size_t mean_bytes, luapulse_error_t *error);
 LUAPULSE_API void luapulse_get_status(struct lua_State *L, luapulse_status_t *status);
 
 /* Writes the file whole or not at all. format NULL: by the extension of path (.pb.gz, .folded,

@@ -14,7 +14,7 @@
 
 static const char KNOWN[] =
     "cpu, heap, cpu_clock, cpu_hz, cpu_engine, layout, cpu_sample_mean_instr, cpu_max_samples_per_sec, "
-    "heap_sample_mean_bytes, "
+    "heap_sample_mean_bytes, gc, "
     "max_memory_bytes, max_process_memory_bytes, seed, trace_events, trace_filter";
 
 static int wrong(lua_State *L, const char *name, const char *expected) {
@@ -122,6 +122,19 @@ static void read_filter(lua_State *L, luapulse_profile_options_t *o) {
   o->trace_filter = lua_tostring(L, -1);
 }
 
+/* gc: what inuse is of; nil or false: now, true: now, after a collection, or "completed". */
+static void read_gc(lua_State *L, luapulse_profile_options_t *o) {
+  lua_getfield(L, 1, "gc");
+  const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+  if (lua_isboolean(L, -1))
+    o->heap_gc = lua_toboolean(L, -1) ? LUAPULSE_GC_FORCED : LUAPULSE_GC_NOW;
+  else if (text != NULL && strcmp(text, "completed") == 0)
+    o->heap_gc = LUAPULSE_GC_COMPLETED;
+  else if (!lua_isnil(L, -1))
+    wrong(L, "gc", "true, false or \"completed\"");
+  lua_pop(L, 1);
+}
+
 static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   *o = options_default();
   if (lua_isnoneornil(L, 1)) return;
@@ -143,6 +156,7 @@ static void read_options(lua_State *L, luapulse_profile_options_t *o) {
                             "a whole number from 0 (no limit) to 1000000000");
   o->heap_sample_mean_bytes = (size_t)read_number(
       L, "heap_sample_mean_bytes", (double)o->heap_sample_mean_bytes, 0, 1e15, "a whole number of bytes");
+  read_gc(L, o);
   o->max_memory_bytes = (size_t)read_number(L, "max_memory_bytes", (double)o->max_memory_bytes,
                                             LIVE_MIN_BYTES, 1e15, "a whole number of bytes, at least 262144");
   o->max_process_memory_bytes =
@@ -190,6 +204,14 @@ static int pulse_pause(lua_State *L) {
 static int pulse_resume(lua_State *L) {
   failure_t failure = {{0}};
   return session_pause(L, false, &failure) ? 0 : raise_failure(L, &failure);
+}
+
+static int pulse_heap_rate(lua_State *L) {
+  failure_t failure = {{0}};
+  double mean = (double)luaL_checknumber(L, 1);
+  if (!(mean >= 0 && mean <= 1e15) || mean != (double)(int64_t)mean)
+    return luaL_argerror(L, 1, "a whole number of bytes expected");
+  return session_heap_rate(L, (size_t)mean, &failure) ? 0 : raise_failure(L, &failure);
 }
 
 static int pulse_status(lua_State *L) {
@@ -282,7 +304,8 @@ static int pulse_labels(lua_State *L) {
 
 static const luaL_Reg functions[] = {
     {"start", pulse_start},   {"stop", pulse_stop},     {"snapshot", pulse_snapshot}, {"pause", pulse_pause},
-    {"resume", pulse_resume}, {"status", pulse_status}, {"labels", pulse_labels},     {NULL, NULL},
+    {"resume", pulse_resume}, {"status", pulse_status}, {"labels", pulse_labels},
+    {"heap_rate", pulse_heap_rate}, {NULL, NULL},
 };
 
 int luaopen_luapulse(lua_State *L) {

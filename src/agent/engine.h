@@ -7,6 +7,7 @@
 
 typedef struct engine {
   const char *name; /* as status shows it */
+  bool asks_lua;    /* for stacks, by its interface; else they are walked or followed */
   bool (*start)(vm_t *vm, lua_State *L, failure_t *failure);
   /* L is any coroutine of the VM; also called while the VM closes. Leaves no hook of ours on any coroutine it
    * can reach. */
@@ -21,6 +22,7 @@ typedef struct engine {
   void (*labels_changed)(vm_t *vm, lua_State *L);
 } engine_t;
 
+extern const engine_t engine_none; /* no cpu: the heap alone is profiled */
 extern const engine_t engine_walk; /* cpu clock: the stack is read from memory in the tick's signal handler */
 extern const engine_t engine_hook; /* cpu clock: a CPU timer's tick arms a one-shot hook */
 extern const engine_t engine_luajit; /* cpu clock: LuaJIT's own profiler, so that compiled code is seen */

@@ -214,6 +214,7 @@ static void leaving(vm_t *vm, lua_State *co) {
 
 const engine_t engine_hook = {
     .name = "hook",
+    .asks_lua = true,
     .start = start,
     .stop = stop,
     .pause_changed = pause_changed,

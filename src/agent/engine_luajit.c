@@ -147,6 +147,7 @@ static void pause_changed(vm_t *vm, lua_State *L) {
 
 const engine_t engine_luajit = {
     .name = "luajit",
+    .asks_lua = true,
     .start = start,
     .stop = stop,
     .pause_changed = pause_changed,

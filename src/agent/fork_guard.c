@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "agent/heap.h"
 #include "agent/ticker.h"
 #include "agent/trace.h"
 #include "agent/walk_setup.h"
@@ -17,7 +18,8 @@ static int error;
  * they are taken within each other elsewhere. */
 static void guard(void) {
   static int (*const guards[])(void) = {ticker_guard_forks, walker_guard_forks, watcher_guard_forks,
-                                        walk_setup_guard_forks, trace_guard_forks};
+                                        walk_setup_guard_forks, trace_guard_forks,
+                                        heap_guard_forks};
   for (size_t i = 0; i < sizeof guards / sizeof guards[0] && error == 0; i++) error = guards[i]();
 }
 

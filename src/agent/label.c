@@ -113,6 +113,8 @@ static const char *decimal(uint32_t number, char digits[12]) {
 static live_ref_t make_set(vm_t *vm, const label_set_t *set) {
   static const char *const vmstates[] = {"", "interpreter", "trace", "c", "gc", "compiler", "exit"};
   static const char *const states[] = {"", "running", "waiting"};
+  static const char *const types[] = {"",         "string", "table",     "function",
+                                      "userdata", "thread", "prototype", "upvalue"};
   char *text = vm->scratch->walked.text, digits[12];
   size_t len = 0;
   if (set->own != 0) {
@@ -124,17 +126,18 @@ static live_ref_t make_set(vm_t *vm, const label_set_t *set) {
   if (set->vmstate != 0) len = add_pair(text, len, "vmstate", vmstates[set->vmstate]);
   if (set->trace != 0) len = add_pair(text, len, "trace", decimal(set->trace, digits));
   if (set->state != 0) len = add_pair(text, len, "state", states[set->state]);
+  if (set->type != 0) len = add_pair(text, len, "type", types[set->type]);
   return live_string(&vm->live, text, len);
 }
 
-live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state) {
-  label_set_t wanted = {.own = own_labels(vm, walk), .vmstate = walk->vmstate, .state = state};
+live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state, label_type_t type) {
+  label_set_t wanted = {.own = own_labels(vm, walk), .vmstate = walk->vmstate, .state = state, .type = type};
   if (walk->vmstate == WALK_VM_TRACE) wanted.trace = walk->trace;
-  if (wanted.vmstate == 0 && wanted.state == 0) return wanted.own;
-  uint32_t hash = wanted.own * 31u + wanted.vmstate * 7u + wanted.trace * 13u + wanted.state;
+  if (wanted.vmstate == 0 && wanted.state == 0 && wanted.type == 0) return wanted.own;
+  uint32_t hash = wanted.own * 31u + wanted.vmstate * 7u + wanted.trace * 13u + wanted.state + wanted.type * 5u;
   label_set_t *slot = &vm->scratch->label_sets[hash % LABEL_SETS];
   if (slot->whole != 0 && slot->own == wanted.own && slot->vmstate == wanted.vmstate &&
-      slot->trace == wanted.trace && slot->state == wanted.state)
+      slot->trace == wanted.trace && slot->state == wanted.state && slot->type == wanted.type)
     return slot->whole;
   wanted.whole = make_set(vm, &wanted);
   if (wanted.whole != 0) *slot = wanted;

@@ -16,8 +16,20 @@ live_ref_t label_get(vm_t *vm, lua_State *L);
 /* What the wall clock tells of a sample's thread. */
 typedef enum { LABEL_NO_STATE, LABEL_RUNNING, LABEL_WAITING } label_state_t;
 
-/* The label set of a walked sample: those of its coroutine, and vmstate, trace and state where there are such. Runs in
- * signal handlers. */
-live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state);
+/* What the allocator is told of a block. */
+typedef enum {
+  LABEL_NO_TYPE,
+  LABEL_STRING,
+  LABEL_TABLE,
+  LABEL_FUNCTION,
+  LABEL_USERDATA,
+  LABEL_THREAD,
+  LABEL_PROTOTYPE,
+  LABEL_UPVALUE
+} label_type_t;
+
+/* The label set of a walked sample: those of its coroutine, and vmstate, trace, state and type where there are such. Runs in
+ * signal handlers and in the allocator. */
+live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state, label_type_t type);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "agent/engine.h"
 #include "agent/time.h"
 #include "agent/walker.h"
 
@@ -51,8 +52,8 @@ static void offer(search_t *s, size_t len) {
       function_name(s->vm, known->function, s->name, len, rank);
     else if (lua_iscfunction(s->L, -1))
       walked_announce(s->vm, key, s->name, len, rank);
-    return;
   }
+  if (!s->vm->engine->asks_lua) return;
   function_entry_t *entry = function_cached(s->vm, s->L);
   if (entry != NULL) function_name(s->vm, entry->function, s->name, len, rank);
 }

@@ -16,6 +16,7 @@ static inline luapulse_profile_options_t options_default(void) {
       .cpu_sample_mean_instr = 20000,
       .cpu_max_samples_per_sec = 200,
       .heap_sample_mean_bytes = 524288,
+      .heap_gc = LUAPULSE_GC_NOW,
       .max_memory_bytes = 32u << 20,
       .max_process_memory_bytes = 64u << 20,
   };

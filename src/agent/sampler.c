@@ -73,7 +73,8 @@ static size_t capture(vm_t *vm, lua_State *L, int level, bool *cut, bool *full) 
 
 /* The node of the path, root first. What it shares with the last sample's path needs no look-up. */
 static live_ref_t enter_path(vm_t *vm, size_t count, bool cut) {
-  scratch_t *s = vm->scratch;
+  const scratch_t *s = vm->scratch;
+  path_t *path = &vm->scratch->path;
   live_ref_t node = LIVE_ROOT;
   size_t depth = 0;
   bool shared = true;
@@ -82,19 +83,19 @@ static live_ref_t enter_path(vm_t *vm, size_t count, bool cut) {
     size_t from_leaf = total - 1 - depth;
     captured_frame_t frame =
         from_leaf < count ? s->frames[from_leaf] : (captured_frame_t){vm->truncated_function, 0};
-    shared = shared && depth < s->last_depth && s->last_path[depth].function == frame.function &&
-             s->last_path[depth].line == frame.line;
+    shared = shared && depth < path->depth && path->frames[depth].function == frame.function &&
+             path->frames[depth].line == frame.line;
     if (shared) {
-      node = s->last_nodes[depth];
+      node = path->nodes[depth];
       continue;
     }
     node = live_child(&vm->live, node, frame.function, frame.line);
     if (node == 0) break;
-    s->last_path[depth] = frame;
-    s->last_nodes[depth] = node;
-    s->last_depth = depth + 1;
+    path->frames[depth] = frame;
+    path->nodes[depth] = node;
+    path->depth = depth + 1;
   }
-  if (node != 0) s->last_depth = depth;
+  if (node != 0) path->depth = depth;
   return node;
 }
 
@@ -127,41 +128,39 @@ void sampler_take(vm_t *vm, lua_State *L, int level, uint64_t weight) {
 
 /* A frame that stands where it stood in the last sample, at the same instruction of the same function, needs neither names
  * nor lines; its function is looked at all the same, because addresses are reused. */
-static bool is_as_before(vm_t *vm, walk_t *walk, const walk_frame_t *frame, size_t depth, uint64_t *checked) {
-  const scratch_t *s = vm->scratch;
+static bool is_as_before(vm_t *vm, walk_t *walk, const walk_frame_t *frame, const path_t *path, size_t depth,
+                         uint64_t *checked) {
   uint64_t key = walked_key(frame);
-  if (depth >= s->last_depth || s->last_raw[depth].key != key || s->last_raw[depth].pc != frame->pc)
-    return false;
+  if (depth >= path->depth || path->raw[depth].key != key || path->raw[depth].pc != frame->pc) return false;
   if (*checked == key) return true; /* recursion */
   *checked = key;
   return walked_still(vm, walk, frame);
 }
 
-static live_ref_t enter_walked_path(vm_t *vm, walk_t *walk) {
-  scratch_t *s = vm->scratch;
+live_ref_t sampler_walked_node(vm_t *vm, walk_t *walk, path_t *path) {
   live_ref_t node = LIVE_ROOT;
-  size_t total = walk->frame_count + (walk->truncated ? 1 : 0), kept = s->last_depth;
+  size_t total = walk->frame_count + (walk->truncated ? 1 : 0), kept = path->depth;
   uint64_t checked = 0;
   bool shared = true;
   static const walk_frame_t cut = {.kind = WALK_BUILTIN}; /* key of no built-in: they are numbered from 2 */
   for (size_t depth = 0; depth < total; depth++) {
     size_t from_leaf = total - 1 - depth;
     const walk_frame_t *frame = from_leaf < walk->frame_count ? &walk->frames[from_leaf] : &cut;
-    shared = shared && is_as_before(vm, walk, frame, depth, &checked);
+    shared = shared && is_as_before(vm, walk, frame, path, depth, &checked);
     if (!shared) {
       captured_frame_t captured = {vm->truncated_function, 0};
-      if (depth < kept) kept = s->last_depth = depth; /* what follows is being rewritten */
+      if (depth < kept) kept = path->depth = depth; /* what follows is being rewritten */
       if (frame != &cut) captured.function = walked_function(vm, walk, frame, &captured.line);
       node = captured.function != 0 ? live_child(&vm->live, node, captured.function, captured.line) : 0;
       if (node == 0) return 0;
-      s->last_path[depth] = captured;
-      s->last_raw[depth] = (raw_frame_t){walked_key(frame), frame->pc};
-      s->last_nodes[depth] = node;
-      s->last_depth = depth + 1;
+      path->frames[depth] = captured;
+      path->raw[depth] = (raw_frame_t){walked_key(frame), frame->pc};
+      path->nodes[depth] = node;
+      path->depth = depth + 1;
     }
-    node = s->last_nodes[depth];
+    node = path->nodes[depth];
   }
-  s->last_depth = total;
+  path->depth = total;
   return node;
 }
 
@@ -170,8 +169,8 @@ void sampler_take_walk(vm_t *vm, walk_t *walk, walk_reason_t reason, uint64_t we
   begin_sample(vm);
   if (reason == WALK_OK) {
     if (walk->truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
-    vm->sampled_node = enter_walked_path(vm, walk);
-    vm->sampled_labels = label_of_walk(vm, walk, state);
+    vm->sampled_node = sampler_walked_node(vm, walk, &vm->scratch->path);
+    vm->sampled_labels = label_of_walk(vm, walk, state, LABEL_NO_TYPE);
     if (vm->sampled_node == 0)
       live_add_overflow(&vm->live, values);
     else
@@ -182,7 +181,7 @@ void sampler_take_walk(vm_t *vm, walk_t *walk, walk_reason_t reason, uint64_t we
   walk->vmstate = WALK_VM_NONE;
   walk->states[0].state = 0; /* of no coroutine: no labels */
   vm->sampled_node = reason == WALK_NO_STATE ? vm->outside_node : vm->unreadable_node;
-  vm->sampled_labels = label_of_walk(vm, walk, state);
+  vm->sampled_labels = label_of_walk(vm, walk, state, LABEL_NO_TYPE);
   if (reason != WALK_NO_STATE || state != LABEL_WAITING) live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
   live_add(&vm->live, vm->sampled_node, vm->sampled_labels, values);
 }

@@ -14,6 +14,7 @@
 #include "agent/coroutine.h"
 #include "agent/engine.h"
 #include "agent/fork_guard.h"
+#include "agent/heap.h"
 #include "agent/label.h"
 #include "agent/luajit.h"
 #include "agent/name.h"
@@ -22,6 +23,7 @@
 #include "agent/walker.h"
 #include "name/source.h"
 #include "profile/mem.h"
+#include "profile/live_heap.h"
 #include "profile/trace_values.h"
 
 /* Opening and reading files are cancellation points: a thread that is cancelled in the middle would leave locks behind. */
@@ -37,10 +39,13 @@ static const char NOT_RUNNING[] = "this VM is not being profiled; call start fir
 
 static bool check_options(const luapulse_profile_options_t *o, failure_t *failure) {
   if (o->features == 0 || (o->features & ~(LUAPULSE_FEATURE_CPU | LUAPULSE_FEATURE_HEAP)))
-    return failure_set(failure, "nothing to profile: ask for cpu");
-  if (o->features & LUAPULSE_FEATURE_HEAP)
-    return failure_set(failure,
-                       "heap profiling is not part of this version of luapulse (" LUAPULSE_VERSION ")");
+    return failure_set(failure, "nothing to profile: ask for cpu, heap or both");
+  if (o->heap_mode != LUAPULSE_COLLECTION_SAMPLING && o->heap_mode != LUAPULSE_COLLECTION_TRACING)
+    return failure_set(failure, "heap_mode %d is not known", (int)o->heap_mode);
+  if (o->heap_gc != LUAPULSE_GC_NOW && o->heap_gc != LUAPULSE_GC_COMPLETED && o->heap_gc != LUAPULSE_GC_FORCED)
+    return failure_set(failure, "heap_gc %d is not known", (int)o->heap_gc);
+  if (o->heap_sample_mean_bytes > (size_t)1 << 50)
+    return failure_set(failure, "heap_sample_mean_bytes must be at most 2^50, got %zu", o->heap_sample_mean_bytes);
   if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING && o->cpu_mode != LUAPULSE_COLLECTION_TRACING)
     return failure_set(failure, "cpu_mode %d is not known", (int)o->cpu_mode);
   if (o->cpu_mode == LUAPULSE_COLLECTION_TRACING && o->cpu_clock != LUAPULSE_CLOCK_CPU)
@@ -59,14 +64,21 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
   return true;
 }
 
+static bool has_cpu(const luapulse_profile_options_t *o) {
+  return (o->features & LUAPULSE_FEATURE_CPU) != 0;
+}
+
+static bool has_heap(const luapulse_profile_options_t *o) {
+  return (o->features & LUAPULSE_FEATURE_HEAP) != 0;
+}
+
 static bool is_tracing(const vm_t *vm) {
-  return vm->options.cpu_mode == LUAPULSE_COLLECTION_TRACING;
+  return has_cpu(&vm->options) && vm->options.cpu_mode == LUAPULSE_COLLECTION_TRACING;
 }
 
 /* Memory is walked where that works; else Lua is asked. */
 static const engine_t *choose_engine(vm_t *vm, lua_State *L) {
-  vm->global = 0;
-  vm->note[0] = '\0';
+  if (!has_cpu(&vm->options)) return &engine_none;
   if (is_tracing(vm)) {
     if (vm->options.cpu_engine != LUAPULSE_ENGINE_INTERFACE) walk_setup(vm, L, vm->options.layout_file);
     return &engine_trace;
@@ -79,6 +91,8 @@ static const engine_t *choose_engine(vm_t *vm, lua_State *L) {
 
 /* A layout was given to be used, the walk asked for by name. */
 static bool may_do_without_walk(const vm_t *vm, failure_t *failure) {
+  if (has_heap(&vm->options))
+    return failure_set(failure, "heap profiling walks stacks out of memory, which cannot be done here: %s", vm->note);
   bool asked = vm->options.cpu_engine == LUAPULSE_ENGINE_WALK || vm->options.layout_file != NULL;
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return true;
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_WALL)
@@ -101,6 +115,15 @@ static bool charge(void *context, size_t bytes) {
 static live_setup_t live_setup(const luapulse_profile_options_t *o) {
   live_setup_t setup = {.types = {{"samples", "count"}, {"cpu", "nanoseconds"}}, .default_type = 1};
   setup.time_nanos = (int64_t)time_unix();
+  if (has_heap(o))
+    setup.heap = o->heap_mode == LUAPULSE_COLLECTION_TRACING ? LIVE_HEAP_TRACED : LIVE_HEAP_SAMPLED;
+  if (!has_cpu(o)) {
+    setup.types[0] = setup.types[1] = (live_type_t){"", ""};
+    setup.default_type = HEAP_INUSE_SPACE;
+    setup.period_type = (live_type_t){"space", "bytes"};
+    setup.period = setup.heap == LIVE_HEAP_TRACED ? 1 : (int64_t)o->heap_sample_mean_bytes;
+    return setup;
+  }
   if (o->cpu_mode == LUAPULSE_COLLECTION_TRACING) {
     for (int i = 0; i < TRACE_VALUES; i++)
       snprintf(setup.types[i].type, sizeof setup.types[i].type, "%s", trace_value_names[i]),
@@ -166,6 +189,7 @@ static int drop_references(lua_State *L) {
 /* Gives back whatever a session, whole or half made, holds. */
 static void release(vm_t *vm, lua_State *L) {
   vm->active = 0;
+  heap_stop(vm, L);
   lv_protected_call(L, drop_references, vm); /* up to 5.3 the first unref makes a key, which takes memory */
   vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
   if (vm->region != NULL) munmap(vm->region, vm->region_size);
@@ -178,7 +202,18 @@ static void release(vm_t *vm, lua_State *L) {
   vm->engine = NULL;
 }
 
-static void describe(vm_t *vm, lua_State *L) {
+static void describe_heap(vm_t *vm) {
+  char text[160];
+  const char *lua = vm->luajit ? "LuaJIT" : lv_name;
+  if (vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING)
+    snprintf(text, sizeof text, "luapulse %s, %s, heap, every allocation", LUAPULSE_VERSION, lua);
+  else
+    snprintf(text, sizeof text, "luapulse %s, %s, heap, one sample in %zu bytes", LUAPULSE_VERSION, lua,
+             vm->options.heap_sample_mean_bytes);
+  live_comment(&vm->live, text);
+}
+
+static void describe_cpu(vm_t *vm) {
   char text[160];
   const char *engine = vm->engine->name;
   if (is_tracing(vm))
@@ -194,6 +229,11 @@ static void describe(vm_t *vm, lua_State *L) {
              LUAPULSE_VERSION, vm->luajit ? "LuaJIT" : lv_name, vm->options.cpu_sample_mean_instr,
              vm->options.cpu_max_samples_per_sec, engine);
   live_comment(&vm->live, text);
+}
+
+static void describe(vm_t *vm, lua_State *L) {
+  if (has_cpu(&vm->options)) describe_cpu(vm);
+  if (has_heap(&vm->options)) describe_heap(vm);
   lv_push_globals(L);
   lua_pushliteral(L, "arg"); /* the stock interpreters' script name */
   lua_rawget(L, -2);
@@ -274,7 +314,10 @@ static int start_protected(lua_State *L) {
   vm->base = L;
   vm->main = lv_main_thread(L);
   if (vm->main == NULL && lua_pushthread(L)) vm->main = L; /* 5.1 tells at least whether this is the one */
+  vm->global = 0;
+  vm->note[0] = '\0';
   vm->engine = choose_engine(vm, L);
+  if (has_heap(&vm->options) && vm->global == 0) walk_setup(vm, L, vm->options.layout_file);
   if (vm->global == 0 && !may_do_without_walk(vm, s->failure)) return 0;
   vm->started = vm->now = time_monotonic();
   if (!make_tables(vm, s->region, s->failure)) return 0;
@@ -284,17 +327,18 @@ static int start_protected(lua_State *L) {
   if (vm->global != 0) {
     search_names_now(vm, L);
     name_announce_hidden(vm, L);
-  } else if (vm->luajit) {
-    luajit_learn_layout(L);
-  } else if (vm->engine == &engine_hook) {
-    discover_learn(&vm->discover, L, &vm->scratch->discover);
   }
-  vm->following = !vm->luajit && !vm->discover.works && vm->global == 0 && !is_tracing(vm);
+  if (vm->luajit && vm->global == 0)
+    luajit_learn_layout(L);
+  else if (vm->engine == &engine_hook)
+    discover_learn(&vm->discover, L, &vm->scratch->discover);
+  vm->following = !vm->luajit && !vm->discover.works && vm->engine->asks_lua;
   if (vm->following) {
     vm->running = L;
     s->watched = true;
     coroutine_watch(L);
   }
+  if (has_heap(&vm->options) && !heap_start(vm, L, s->failure)) return 0;
   if (!vm->engine->start(vm, L, s->failure)) return 0;
   vm->started = time_monotonic(); /* what went before was preparation */
   live_set_state(&vm->live, LIVE_RUNNING);
@@ -353,8 +397,16 @@ static vm_t *profiled(lua_State *L, failure_t *failure) {
   return NULL;
 }
 
+/* What is told of the heap is brought up to date. */
+static void refresh_heap(vm_t *vm, lua_State *L) {
+  if (!has_heap(&vm->options)) return;
+  if (vm->options.heap_gc == LUAPULSE_GC_FORCED) heap_collect(L);
+  heap_note_memory(vm, L);
+}
+
 static void end(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
+  heap_stop(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   search_names_now(vm, L);
   vm->active = 0;
@@ -373,6 +425,7 @@ static profile_t *finish(profile_t *profile) {
 static profile_t *do_stop(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
+  refresh_heap(vm, L);
   end(vm, L);
   profile_t *profile = finish(live_snapshot(&vm->live, failure));
   release(vm, L);
@@ -401,6 +454,7 @@ void session_abandon(vm_t *vm, lua_State *L) {
 static profile_t *do_snapshot(lua_State *L, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return NULL;
+  refresh_heap(vm, L);
   search_names_now(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   return finish(live_snapshot(&vm->live, failure));
@@ -419,6 +473,16 @@ bool session_pause(lua_State *L, bool pause, failure_t *failure) {
   if ((vm->paused != 0) == pause) return true;
   vm->paused = pause;
   if (vm->engine->pause_changed != NULL) vm->engine->pause_changed(vm, L);
+  heap_pause(vm, pause);
+  return true;
+}
+
+bool session_heap_rate(lua_State *L, size_t mean, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return false;
+  if (!has_heap(&vm->options) || vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING)
+    return failure_set(failure, "the heap of this VM is not being sampled");
+  heap_set_mean(vm, mean);
   return true;
 }
 

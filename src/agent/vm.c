@@ -57,6 +57,7 @@ vm_t *vm_get(lua_State *L) {
 
 void vm_keep_out(vm_t *vm) {
   while (!vm_try_keep_out(vm)) sched_yield();
+  atomic_store_explicit(&vm->inside, true, memory_order_relaxed);
 }
 
 bool vm_profiled(const vm_t *vm) {

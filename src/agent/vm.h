@@ -28,6 +28,7 @@
 struct engine;
 struct walker;
 struct trace;
+struct heap;
 
 enum { CAPTURE_MAX_FRAMES = 1024 };
 
@@ -53,28 +54,28 @@ enum { RAW_LABELS = 4096, LABEL_SETS = 64 };
 /* A coroutine's labels with what the profiler adds to them. */
 typedef struct {
   live_ref_t own, whole; /* whole 0: free */
-  uint32_t vmstate, trace, state;
+  uint32_t vmstate, trace, state, type;
 } label_set_t;
 
-/* Working memory of a session, allocated at start so that hooks and handlers need none. */
+/* The path of a sample, root first, with its nodes: the next one usually shares most of it. */
 typedef struct {
+  captured_frame_t frames[CAPTURE_MAX_FRAMES + 1];
+  live_ref_t nodes[CAPTURE_MAX_FRAMES + 1];
+  raw_frame_t raw[CAPTURE_MAX_FRAMES + 1]; /* of a walked path */
+  size_t depth;
+} path_t;
+
+/* Working memory of a session, allocated at start so that hooks and handlers need none; touched as it is used. */
+typedef struct {
+  /* engines that ask Lua */
   captured_frame_t frames[CAPTURE_MAX_FRAMES]; /* leaf first */
-  /* The path of the last sample, root first, with its nodes: the next one usually shares most of it. */
-  captured_frame_t last_path[CAPTURE_MAX_FRAMES + 1];
-  live_ref_t last_nodes[CAPTURE_MAX_FRAMES + 1];
-  size_t last_depth;
-  union {
-    struct { /* engines that ask Lua */
-      function_cache_t functions;
-      discover_scratch_t discover;
-    };
-    struct { /* the walker */
-      walked_cache_t walked;
-      raw_frame_t last_raw[CAPTURE_MAX_FRAMES + 1];
-      raw_label_t raw_labels[RAW_LABELS];
-      label_set_t label_sets[LABEL_SETS];
-    };
-  };
+  function_cache_t functions;
+  discover_scratch_t discover;
+  /* walks: of the ticks, and of the heap */
+  walked_cache_t walked;
+  raw_label_t raw_labels[RAW_LABELS];
+  label_set_t label_sets[LABEL_SETS];
+  path_t path; /* the last sample's */
 } scratch_t;
 
 /* A coroutine.resume in progress; lives on the C stack of the resuming function. */
@@ -89,6 +90,7 @@ typedef struct vm {
   _Atomic int active; /* a session is on */
   _Atomic int paused;
   _Atomic int busy; /* a lock: the profiler is at work in this VM; a handler that finds it taken gives up */
+  _Atomic bool inside; /* … and it is the thread that runs the VM: what is allocated now is the profiler's */
   volatile sig_atomic_t left_thread; /* the VM was seen on another thread than its ticker's: no more arming */
   pid_t pid;                         /* process of the session: a forked child is not profiled */
 
@@ -147,6 +149,8 @@ typedef struct vm {
   char note[160]; /* why the walker does not serve; "" when it does or was not asked for */
 
   struct trace *trace; /* tracing: NULL while there is none */
+  struct heap *heap;   /* the allocator's wrapper, NULL while there is none; outlives sessions, see heap.h */
+  live_ref_t collector_function; /* [gc] */
 
   /* the instructions clock */
   rate_limit_t rate_limit;
@@ -168,6 +172,7 @@ void vm_push(lua_State *L);
  * context: waits while the thread that samples waiting VMs is at work, which is short. */
 void vm_keep_out(vm_t *vm);
 static inline void vm_let_in(vm_t *vm) {
+  atomic_store_explicit(&vm->inside, false, memory_order_relaxed);
   atomic_store_explicit(&vm->busy, 0, memory_order_release);
 }
 /* The same for handlers: false when somebody is at work. */

@@ -11,7 +11,7 @@ enum { CHARGE_STEP = 64 * 1024 }; /* the shared budget is asked in steps, not fo
 
 /* -- room ------------------------------------------------------------------------------------------------ */
 
-static live_ref_t reserve(live_t *live, size_t bytes) {
+live_ref_t live_reserve(live_t *live, size_t bytes) {
   live_header_t *header = live->header;
   uint64_t at = atomic_load_explicit(&header->used, memory_order_relaxed);
   uint64_t end = at + ((bytes + 7) & ~(uint64_t)7);
@@ -27,7 +27,7 @@ static live_ref_t reserve(live_t *live, size_t bytes) {
 }
 
 static live_ref_t reserve_buckets(live_t *live) {
-  return reserve(live, ((size_t)live->header->bucket_mask + 1) * sizeof(live_slot_t));
+  return live_reserve(live, ((size_t)live->header->bucket_mask + 1) * sizeof(live_slot_t));
 }
 
 static live_slot_t *bucket(const live_header_t *header, live_ref_t table, uint32_t hash) {
@@ -70,7 +70,8 @@ static live_ref_t pseudo_function(live_t *live, const char *name) {
 
 static live_ref_t new_cell(live_t *live, live_slot_t *slot, live_ref_t node, live_ref_t labels) {
   live_header_t *header = live->header;
-  live_ref_t ref = reserve(live, sizeof(live_cell_t) + header->value_count * sizeof(uint64_t));
+  size_t counters = (size_t)header->value_count + header->hidden_count;
+  live_ref_t ref = live_reserve(live, sizeof(live_cell_t) + counters * sizeof(uint64_t));
   if (ref == 0) return 0;
   live_cell_t *cell = live_at(header, ref);
   cell->node = node;
@@ -82,6 +83,18 @@ static live_ref_t new_cell(live_t *live, live_slot_t *slot, live_ref_t node, liv
   return ref;
 }
 
+static void add_heap_types(live_header_t *header, live_heap_mode_t mode) {
+  header->heap_mode = mode;
+  header->heap_first = header->value_count;
+  if (mode == LIVE_NO_HEAP) return;
+  header->hidden_count = HIDDEN_COUNT;
+  for (int i = 0; i < heap_value_count(mode) && header->value_count < PROFILE_MAX_TYPES; i++) {
+    live_type_t *type = &header->types[header->value_count++];
+    strncpy(type->type, heap_value_names[i], sizeof type->type - 1);
+    strncpy(type->unit, heap_value_unit(i), sizeof type->unit - 1);
+  }
+}
+
 bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setup) {
   live_header_t *header = memory;
   if (size < LIVE_MIN_BYTES) return false;
@@ -90,6 +103,7 @@ bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setu
   header->value_count = (uint32_t)count_types(setup);
   header->default_type = (uint32_t)setup->default_type;
   memcpy(header->types, setup->types, sizeof header->types);
+  add_heap_types(header, setup->heap);
   header->period_type = setup->period_type;
   header->period = setup->period;
   header->time_nanos = setup->time_nanos;
@@ -119,7 +133,7 @@ live_ref_t live_string(live_t *live, const char *data, size_t len) {
     ref = string->chain;
   }
   if (len > UINT32_MAX - sizeof(live_string_t) - 8) return 0;
-  live_ref_t ref = reserve(live, sizeof(live_string_t) + len);
+  live_ref_t ref = live_reserve(live, sizeof(live_string_t) + len);
   if (ref == 0) return 0;
   live_string_t *string = live_at(header, ref);
   string->hash = hash;
@@ -168,7 +182,7 @@ live_ref_t live_function(live_t *live, const live_function_t *function) {
     if (same_place(entry, function) && entry->generation >= generation) generation = entry->generation + 1;
     ref = entry->chain;
   }
-  live_ref_t ref = reserve(live, sizeof(live_function_entry_t));
+  live_ref_t ref = live_reserve(live, sizeof(live_function_entry_t));
   if (ref == 0) return 0;
   live_function_entry_t *entry = live_at(header, ref);
   atomic_store_explicit(&entry->name, function->name, memory_order_relaxed);
@@ -208,7 +222,7 @@ live_ref_t live_child(live_t *live, live_ref_t parent, live_ref_t function, int3
     if (node->parent == parent && node->function == function && node->line == line) return ref;
     ref = node->chain;
   }
-  live_ref_t ref = reserve(live, sizeof(live_node_t));
+  live_ref_t ref = live_reserve(live, sizeof(live_node_t));
   if (ref == 0) return 0;
   *(live_node_t *)live_at(header, ref) = (live_node_t){parent, function, line, first(slot)};
   publish(slot, ref);
@@ -223,7 +237,7 @@ static void count(live_header_t *header, live_ref_t ref, const uint64_t *values)
     atomic_fetch_add_explicit(&cell->values[i], values[i], memory_order_relaxed);
 }
 
-static live_ref_t find_cell(live_t *live, live_ref_t node, live_ref_t labels) {
+live_ref_t live_find_cell(live_t *live, live_ref_t node, live_ref_t labels) {
   live_header_t *header = live->header;
   uint32_t key[2] = {node, labels};
   live_slot_t *slot = bucket(header, header->cells, hash_bytes(key, sizeof key, 3));
@@ -240,13 +254,13 @@ _Atomic uint64_t *live_overflow_values(live_t *live) {
 }
 
 _Atomic uint64_t *live_values(live_t *live, live_ref_t node, live_ref_t labels) {
-  live_ref_t ref = find_cell(live, node, labels);
+  live_ref_t ref = live_find_cell(live, node, labels);
   return ref != 0 ? ((live_cell_t *)live_at(live->header, ref))->values : live_overflow_values(live);
 }
 
 void live_add(live_t *live, live_ref_t node, live_ref_t labels, const uint64_t *values) {
   live_header_t *header = live->header;
-  live_ref_t ref = find_cell(live, node, labels);
+  live_ref_t ref = live_find_cell(live, node, labels);
   if (ref != 0)
     count(header, ref, values);
   else
@@ -259,7 +273,7 @@ void live_add_overflow(live_t *live, const uint64_t *values) {
 }
 
 bool live_keep_events(live_t *live, uint32_t room) {
-  live_ref_t ref = reserve(live, (size_t)room * sizeof(live_event_t));
+  live_ref_t ref = live_reserve(live, (size_t)room * sizeof(live_event_t));
   if (ref == 0) return false;
   live->header->events = ref;
   live->header->event_room = room;
@@ -282,7 +296,7 @@ void live_lose(live_t *live, loss_t reason, uint64_t count_lost) {
 void live_comment(live_t *live, const char *text) {
   size_t len = strlen(text);
   live_ref_t ref =
-      reserve(live, sizeof(live_string_t) + len); /* not interned: comments are a list of their own */
+      live_reserve(live, sizeof(live_string_t) + len); /* not interned: comments are a list of their own */
   if (ref == 0) return;
   live_string_t *string = live_at(live->header, ref);
   string->len = (uint32_t)len;

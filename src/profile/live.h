@@ -59,12 +59,15 @@ typedef struct {
   void *charge_context;
 } live_t;
 
+typedef enum { LIVE_NO_HEAP, LIVE_HEAP_SAMPLED, LIVE_HEAP_TRACED } live_heap_mode_t;
+
 typedef struct {
-  live_type_t types[PROFILE_MAX_TYPES]; /* ended by an empty name */
+  live_type_t types[PROFILE_MAX_TYPES]; /* ended by an empty name; those of the heap are added to them */
   size_t default_type;
   live_type_t period_type;
   int64_t period;
   int64_t time_nanos; /* Unix time of the start */
+  live_heap_mode_t heap;
 } live_setup_t;
 
 /* Lays out a zeroed region of at least LIVE_MIN_BYTES. False when it is too small or the first bytes are

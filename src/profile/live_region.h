@@ -4,8 +4,9 @@
 #define LUAPULSE_PROFILE_LIVE_REGION_H
 
 #include "profile/live.h"
+#include "profile/live_heap.h"
 
-#define LIVE_MAGIC 0x4c50756du /* "mPuL": changes when the layout does */
+#define LIVE_MAGIC 0x4c50756eu /* "nPuL": changes when the layout does */
 
 typedef _Atomic uint32_t
     live_slot_t; /* a reference that readers may follow: published by release, read by acquire */
@@ -41,8 +42,32 @@ typedef struct {
   live_ref_t labels; /* string of key NUL value NUL …, or 0 */
   live_ref_t chain;
   live_ref_t previous;       /* the cell made before this one: how readers find them all */
-  _Atomic uint64_t values[]; /* value_count of them */
+  _Atomic uint64_t values[]; /* value_count of them, then hidden_count for the writer's own use */
 } live_cell_t;
+
+/* A block of memory that is in use, with what it counts for at its site. */
+typedef struct {
+  _Atomic uint64_t address; /* 0: free */
+  uint64_t bytes;
+  uint32_t objects;
+  live_ref_t cell;
+  uint32_t born; /* in which cycle of the collector */
+  uint32_t reserved;
+} live_block_t;
+
+/* What a cell keeps for the heap behind its values; see live_heap.c. */
+enum {
+  HIDDEN_CYCLE, /* of the collector, that the next four are of */
+  HIDDEN_YOUNG_OBJECTS,
+  HIDDEN_YOUNG_SPACE, /* made in it and still in use */
+  HIDDEN_FREED_OBJECTS,
+  HIDDEN_FREED_SPACE,  /* made before it, freed in it */
+  HIDDEN_CHANGED,      /* number of the last event here */
+  HIDDEN_PEAK,         /* number of the event that made the peak the next two are of */
+  HIDDEN_PEAK_OBJECTS, /* in use at it */
+  HIDDEN_PEAK_SPACE,
+  HIDDEN_COUNT
+};
 
 typedef struct {
   uint64_t start, duration; /* ns */
@@ -57,6 +82,7 @@ struct live_header {
   _Atomic uint64_t used;  /* bytes handed out from the start of the region */
   uint64_t charged;       /* bytes asked of the shared budget so far */
   uint32_t value_count;
+  uint32_t hidden_count; /* of counters behind the values of a cell */
   uint32_t bucket_mask; /* buckets per table - 1 */
   uint32_t default_type;
   live_type_t types[PROFILE_MAX_TYPES];
@@ -72,10 +98,21 @@ struct live_header {
   live_ref_t events;            /* a ring of the newest calls, 0: none */
   uint32_t event_room;          /* that it has */
   _Atomic uint64_t event_count; /* written so far, all of them */
+  uint32_t heap_first;    /* value of alloc_objects, followed by the others of the heap */
+  uint32_t heap_mode;     /* live_heap_mode_t */
+  live_slot_t blocks;     /* open addressing; replaced by a larger one as it fills */
+  uint32_t block_room;    /* slots of it, a power of two */
+  uint32_t block_count;   /* slots in use */
+  uint32_t completed_only; /* readers are shown what was in use when the last collection ended */
+  live_heap_totals_t heap;
   char refusal[256];
   /* bucket heads, one array each, bucket_mask + 1 long */
   live_ref_t strings, functions, nodes, cells;
 };
+
+/* The writer's, for its other parts. */
+live_ref_t live_reserve(live_t *live, size_t bytes);
+live_ref_t live_find_cell(live_t *live, live_ref_t node, live_ref_t labels);
 
 static inline void *live_at(const live_header_t *header, live_ref_t ref) {
   return (char *)header + (size_t)ref * 8;

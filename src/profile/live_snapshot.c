@@ -2,11 +2,14 @@
 /* The reader's side of a live profile: copies it out while the writer goes on, or after it was killed.
  * Every reference is checked against what the writer has handed out; a walk that leaves it is a named
  * failure. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "profile/intern.h"
 #include "profile/live.h"
 #include "profile/live_region.h"
+#include "profile/live_survivors.h"
 #include "profile/mem.h"
 #include "profile/trace_values.h"
 
@@ -17,6 +20,9 @@ typedef struct {
   const live_header_t *before; /* a saved copy whose counts are taken off, or NULL */
   uint64_t size;               /* of the region; this and value_count are read once: what bounds a walk … */
   uint32_t value_count;        /* … must not change under it */
+  uint32_t hidden_count;
+  uint32_t heap_first, heap_values; /* values of the heap: from which on, how many */
+  survivors_t survivors;
   profile_t *profile;
   bool corrupt;
   bool traced;
@@ -164,11 +170,14 @@ static uint32_t read_stack(reader_t *r, live_ref_t leaf) {
   return stack;
 }
 
-static uint32_t read_labels(reader_t *r, live_ref_t ref) {
-  if (ref == 0) return 0;
-  text_t text = string_at(r, ref);
-  profile_label_t labels[MAX_LABELS];
+/* The set at `ref` with, unless it is 0, the number of collections survived. */
+static uint32_t read_labels(reader_t *r, live_ref_t ref, uint64_t survived) {
+  text_t text = ref != 0 ? string_at(r, ref) : (text_t){"", 0};
+  profile_label_t labels[MAX_LABELS + 1];
   size_t count = 0, at = 0;
+  if (survived > 0)
+    labels[count++] = (profile_label_t){.key = profile_cstring(r->profile, HEAP_SURVIVED_LABEL),
+                                        .num = (int64_t)survived};
   while (at < text.len && count < MAX_LABELS) {
     size_t key = at;
     while (at < text.len && text.data[at] != '\0') at++;
@@ -179,7 +188,7 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref) {
     labels[count++] = (profile_label_t){.key = profile_string(r->profile, text.data + key, value - 1 - key),
                                         .str = profile_string(r->profile, text.data + value, at - 1 - value)};
   }
-  return profile_label_set(r->profile, labels, count);
+  return count > 0 ? profile_label_set(r->profile, labels, count) : 0;
 }
 
 /* A cell never moves: it stands in the saved copy at the same place, if it was there at all. */
@@ -191,11 +200,55 @@ static uint64_t count_before(const reader_t *r, live_ref_t ref, uint32_t value) 
                               memory_order_relaxed);
 }
 
+static uint64_t hidden_value(const reader_t *r, const live_cell_t *cell, int which) {
+  return atomic_load_explicit(&cell->values[r->value_count + (uint32_t)which], memory_order_relaxed);
+}
+
+/* Values of the heap that are no sums: what is in use, now or when the last collection ended, and what was at the peak. */
+static void read_heap(const reader_t *r, const live_cell_t *cell, int64_t *values) {
+  const live_heap_totals_t *heap = &r->header->heap;
+  if (r->heap_values > HEAP_PEAK_SPACE) {
+    bool since = hidden_value(r, cell, HIDDEN_CHANGED) > *(const volatile uint64_t *)&heap->peak_event;
+    values[HEAP_PEAK_OBJECTS] = since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_OBJECTS) : values[HEAP_INUSE_OBJECTS];
+    values[HEAP_PEAK_SPACE] = since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_SPACE) : values[HEAP_INUSE_SPACE];
+  }
+  bool changed = hidden_value(r, cell, HIDDEN_CYCLE) == *(const volatile uint64_t *)&heap->gc_cycles;
+  if (!r->header->completed_only || !changed) return;
+  values[HEAP_INUSE_OBJECTS] += (int64_t)(hidden_value(r, cell, HIDDEN_FREED_OBJECTS) - hidden_value(r, cell, HIDDEN_YOUNG_OBJECTS));
+  values[HEAP_INUSE_SPACE] += (int64_t)(hidden_value(r, cell, HIDDEN_FREED_SPACE) - hidden_value(r, cell, HIDDEN_YOUNG_SPACE));
+}
+
+/* Moves what has survived collections from the site's values to samples of its own, labelled with how many. */
+static void read_survivors(reader_t *r, live_ref_t ref, const live_cell_t *cell, uint32_t stack, int64_t *values) {
+  const survivor_t *which = survivors_find(&r->survivors, ref, SURVIVOR_CLASSES);
+  int64_t *heap = values + r->heap_first;
+  for (uint32_t class = 0; which != NULL && class < SURVIVOR_CLASSES; class ++) {
+    if ((which->objects >> class & 1) == 0) continue;
+    const survivor_t *found = survivors_find(&r->survivors, ref, class);
+    int64_t objects = found != NULL ? (int64_t)found->objects : 0, bytes = found != NULL ? (int64_t)found->bytes : 0;
+    if (objects > heap[HEAP_INUSE_OBJECTS]) objects = heap[HEAP_INUSE_OBJECTS]; /* the writer has gone on meanwhile */
+    if (bytes > heap[HEAP_INUSE_SPACE]) bytes = heap[HEAP_INUSE_SPACE];
+    if (objects <= 0 && bytes <= 0) continue;
+    heap[HEAP_INUSE_OBJECTS] -= objects;
+    heap[HEAP_INUSE_SPACE] -= bytes;
+    int64_t survived[PROFILE_MAX_TYPES] = {0};
+    survived[r->heap_first + HEAP_INUSE_OBJECTS] = objects;
+    survived[r->heap_first + HEAP_INUSE_SPACE] = bytes;
+    profile_add(r->profile, stack, read_labels(r, cell->labels, (uint64_t)1 << class), survived);
+  }
+}
+
+/* A value that is a sum over time, of which a part may be asked for; the others are as they are now, or extremes. */
+static bool is_sum(const reader_t *r, uint32_t value) {
+  if (r->heap_values > 0 && value >= r->heap_first + HEAP_INUSE_OBJECTS) return false;
+  return !r->traced || (value != TRACE_MIN && value != TRACE_MAX);
+}
+
 static void read_cells(reader_t *r) {
   uint64_t steps = r->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
   for (live_ref_t ref = atomic_load_explicit(&r->header->last_cell, memory_order_acquire);
        ref != 0 && !r->corrupt && profile_ok(r->profile);) {
-    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + r->value_count * sizeof(uint64_t));
+    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + ((size_t)r->value_count + r->hidden_count) * sizeof(uint64_t));
     if (cell == NULL || steps-- == 0) {
       r->corrupt = true;
       return;
@@ -203,14 +256,17 @@ static void read_cells(reader_t *r) {
     int64_t values[PROFILE_MAX_TYPES] = {0};
     bool any = false;
     for (uint32_t i = 0; i < r->value_count; i++) {
-      bool sums = !r->traced || (i != TRACE_MIN && i != TRACE_MAX); /* extremes are those since the start */
+      bool sums = is_sum(r, i);
       values[i] = (int64_t)(atomic_load_explicit(&cell->values[i], memory_order_relaxed) -
                             (sums ? count_before(r, ref, i) : 0));
       any = any || (sums && values[i] != 0);
     }
+    if (r->heap_values > 0) read_heap(r, cell, values + r->heap_first);
+    for (uint32_t i = r->heap_first; i < r->heap_first + r->heap_values; i++) any = any || values[i] != 0;
     if (any) {
       uint32_t stack = read_stack(r, cell->node);
-      uint32_t labels = read_labels(r, cell->labels);
+      if (stack != PROFILE_NONE && r->heap_values > 0) read_survivors(r, ref, cell, stack, values);
+      uint32_t labels = read_labels(r, cell->labels, 0);
       if (stack != PROFILE_NONE) profile_add(r->profile, stack, labels, values);
     }
     ref = cell->previous;
@@ -257,6 +313,24 @@ static void read_comments(reader_t *r) {
   while (count > 0) profile_add_comment(r->profile, read_string(r, refs[--count]));
 }
 
+/* What the allocator counted of all blocks, as comments: pprof has no other place for numbers of the whole. */
+static void read_heap_totals(reader_t *r) {
+  const live_heap_totals_t *heap = &r->header->heap;
+  const struct {
+    const char *name;
+    const uint64_t *value;
+  } totals[] = {
+#define TOTAL(name) {#name, &heap->name},
+      LIVE_HEAP_TOTALS(TOTAL)
+#undef TOTAL
+  };
+  for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+    char text[80];
+    int len = snprintf(text, sizeof text, "heap_%s: %" PRIu64, totals[i].name, *(const volatile uint64_t *)totals[i].value);
+    profile_add_comment(r->profile, profile_string(r->profile, text, (size_t)len));
+  }
+}
+
 static void read_head(reader_t *r) {
   const live_header_t *h = r->header;
   profile_t *p = r->profile;
@@ -285,6 +359,7 @@ static void read_head(reader_t *r) {
       p->losses[reason] -= atomic_load_explicit(&r->before->losses[reason], memory_order_relaxed);
   }
   read_comments(r);
+  if (r->heap_values > 0) read_heap_totals(r);
 }
 
 bool live_save(const live_t *live, live_t *copy) {
@@ -312,12 +387,19 @@ profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure
     failure_set(failure, "out of memory");
     return NULL;
   }
-  if (r.value_count > PROFILE_MAX_TYPES)
+  uint32_t mode = *(const volatile uint32_t *)&live->header->heap_mode;
+  r.heap_first = *(const volatile uint32_t *)&live->header->heap_first;
+  r.heap_values = mode <= LIVE_HEAP_TRACED ? (uint32_t)heap_value_count((live_heap_mode_t)mode) : 0;
+  r.hidden_count = r.heap_values > 0 ? HIDDEN_COUNT : 0;
+  if (r.value_count > PROFILE_MAX_TYPES || r.heap_first > r.value_count || r.heap_values > r.value_count - r.heap_first)
     r.corrupt = true;
   else
     read_head(&r);
   r.traced = trace_is(r.profile);
+  if (!r.corrupt && r.heap_values > 0 && !survivors_read(&r.survivors, live->header, r.size, &r.corrupt))
+    r.profile->failed = true;
   if (!r.corrupt) read_cells(&r);
+  survivors_free(&r.survivors);
   if (!r.corrupt) read_events(&r);
   mem_free(r.functions);
   if (!r.corrupt && profile_ok(r.profile)) return r.profile;

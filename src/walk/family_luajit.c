@@ -43,6 +43,11 @@ static bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t *va
   return true;
 }
 
+/* What a VM that runs may be about to change, and one that stands in its allocator is not. */
+static walk_trust_t trust_of_vm(const walk_t *walk) {
+  return walk->calm ? WALK_LIVE : WALK_GUESS;
+}
+
 /* -- states ------------------------------------------------------------------------------------------------ */
 
 bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {
@@ -75,7 +80,8 @@ uint64_t luajit_current(walk_t *walk, uint64_t global) {
 
 static int32_t read_vmstate(walk_t *walk, uint64_t global) {
   int32_t vmstate = ~VMST_INTERP;
-  walk_read(walk->memory, &vmstate, global + walk->layout->luajit.global_vmstate, sizeof vmstate, WALK_GUESS);
+  walk_read(walk->memory, &vmstate, global + walk->layout->luajit.global_vmstate, sizeof vmstate,
+            trust_of_vm(walk));
   return vmstate;
 }
 
@@ -141,7 +147,7 @@ static bool is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
   link_t link;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + 64 * SLOT) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
-  return link.function == state->state || read_function(walk, link.function, WALK_GUESS, &frame);
+  return link.function == state->state || read_function(walk, link.function, trust_of_vm(walk), &frame);
 }
 
 typedef struct {
@@ -160,7 +166,7 @@ static uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
 static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base) {
   int32_t vmstate = read_vmstate(walk, state->global);
   *jit_base = 0;
-  read_ref(walk, state->global + walk->layout->luajit.global_jit_base, WALK_GUESS, jit_base);
+  read_ref(walk, state->global + walk->layout->luajit.global_jit_base, trust_of_vm(walk), jit_base);
   walk->vmstate = vmstate == ~VMST_C               ? WALK_VM_C
                   : vmstate == ~VMST_GC            ? WALK_VM_GC
                   : vmstate == ~VMST_EXIT          ? WALK_VM_EXIT
@@ -204,11 +210,15 @@ static uint32_t find_tops(walk_t *walk, const walk_state_t *state, top_t tops[MA
   uint64_t jit_base;
   uint32_t count = 0;
   read_vm(walk, state, &jit_base);
+  if (walk->calm) { /* the VM has written its base down before it called C code */
+    tops[count++] = (top_t){jit_base != 0 ? jit_base : state->call, jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
+    return count;
+  }
   if (jit_base != 0) {
     tops[count++] = (top_t){moved(walk, state, jit_base), 0};
     return count;
   }
-  bool in_vm = walk->registers.pc >= walk->vm_low && walk->registers.pc < walk->vm_high;
+  bool in_vm = !walk->calm && walk->registers.pc >= walk->vm_low && walk->registers.pc < walk->vm_high;
   uint64_t saved_pc = cframe_pc(walk, state->place);
   if (in_vm) count = find_tops_in_vm(walk, tops);
   if (!in_vm && walk->registers.count > X64_RBP) tops[count++] = (top_t){r[X64_RBP], saved_pc};
@@ -220,14 +230,14 @@ static uint32_t find_tops(walk_t *walk, const walk_state_t *state, top_t tops[MA
 static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
   const layout_luajit_t *l = &walk->layout->luajit;
   uint64_t jit = global + (uint64_t)l->gg_jit - l->gg_global, traces, trace, start_proto, pc;
+  walk_trust_t trust = trust_of_vm(walk);
   uint32_t count;
-  if (walk->trace == 0 ||
-      !walk_read(walk->memory, &count, jit + l->jit_trace_count, sizeof count, WALK_GUESS))
+  if (walk->trace == 0 || !walk_read(walk->memory, &count, jit + l->jit_trace_count, sizeof count, trust))
     return 0;
-  if (walk->trace >= count || !read_ref(walk, jit + l->jit_traces, WALK_GUESS, &traces)) return 0;
-  if (!read_ref(walk, traces + (uint64_t)walk->trace * l->pointer, WALK_GUESS, &trace)) return 0;
-  if (!read_ref(walk, trace + l->trace_proto, WALK_GUESS, &start_proto) || start_proto != proto) return 0;
-  return read_ref(walk, trace + l->trace_pc, WALK_GUESS, &pc) ? pc : 0;
+  if (walk->trace >= count || !read_ref(walk, jit + l->jit_traces, trust, &traces)) return 0;
+  if (!read_ref(walk, traces + (uint64_t)walk->trace * l->pointer, trust, &trace) || trace == 0) return 0;
+  if (!read_ref(walk, trace + l->trace_proto, trust, &start_proto) || start_proto != proto) return 0;
+  return read_ref(walk, trace + l->trace_pc, trust, &pc) ? pc : 0;
 }
 
 /* -- all frames of a coroutine ------------------------------------------------------------------------------------ */
@@ -280,6 +290,7 @@ static bool is_in_vm(const walk_t *walk) {
 /* The topmost frames may be in the making, and what they lead to is a guess; further down everything is alive, unless C code
  * is moving the stack: the allocator writes into the old one as soon as it is free. */
 static walk_trust_t trust_at(const walk_t *walk, uint32_t depth, bool running) {
+  if (walk->calm) return WALK_LIVE;
   return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_GUESS : WALK_LIVE;
 }
 

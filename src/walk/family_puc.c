@@ -10,6 +10,7 @@ enum {
   CLOSURE_BYTES = 48,
   SLOT_BYTES = 16,
   INSTRUCTION = 4,
+  ALLOCATOR_BYTES = 2048, /* of native stack between the allocator and the VM that called it, at most */
   RESERVE = 64 * SLOT_BYTES /* slots kept above the end of a stack, and some */
 };
 
@@ -52,6 +53,7 @@ uint64_t puc_main_of(walk_t *walk, uint64_t global) {
   const layout_puc_t *l = &walk->layout->puc;
   uint64_t main = 0;
   if (l->global_main_inside != LAYOUT_ABSENT) return global + l->global_main_inside;
+  if (global == walk->likely_global && walk->likely_main != 0) return walk->likely_main;
   return walk_read(walk->memory, &main, global + l->global_main, sizeof main, WALK_GUESS) ? main : 0;
 }
 
@@ -149,7 +151,8 @@ bool puc_runs_lua(walk_t *walk, const walk_state_t *state) {
   walk_frame_t frame;
   expect_memory(walk, state);
   if (state->call == state->first || !read_call(walk, state->call, &call)) return false;
-  if (read_called(walk, state, call.func, WALK_GUESS, NULL, &frame) != WALK_OK) return false;
+  if (read_called(walk, state, call.func, walk->calm ? WALK_LIVE : WALK_GUESS, NULL, &frame) != WALK_OK)
+    return false;
   if (frame.kind == WALK_LUA) return true;
   return walk->inert != NULL && walk->inert(walk->context, frame.code);
 }
@@ -172,6 +175,46 @@ static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t sav
   if (count == 0) return savedpc;
   if (count == 1) walk->pc_votes[found]++;
   return walk->registers.values[found];
+}
+
+/* Instructions that allocate without having saved the pc, by their numbers. */
+typedef struct {
+  uint32_t opcode_mask;
+  uint8_t opcodes[4]; /* 255: none */
+} unsaved_t;
+
+static bool is_unsaved(walk_t *walk, uint64_t pc) {
+  static const unsaved_t by_51 = {63, {10, 34, 36, 255}}; /* NEWTABLE, SETLIST, CLOSURE */
+  static const unsaved_t by_54 = {127, {19, 78, 82, 255}}; /* NEWTABLE, SETLIST, EXTRAARG (of either) */
+  static const unsaved_t by_55 = {127, {19, 78, 84, 255}};
+  uint8_t language = walk->layout->language;
+  const unsaved_t *unsaved = language == 51 ? &by_51 : language == 54 ? &by_54 : &by_55;
+  uint32_t instruction;
+  if (!walk_read(walk->memory, &instruction, pc - INSTRUCTION, sizeof instruction, WALK_LIVE)) return false;
+  for (int i = 0; i < 4; i++)
+    if ((instruction & unsaved->opcode_mask) == unsaved->opcodes[i]) return true;
+  return false;
+}
+
+/* In the allocator the pc is on the native stack, where one of the functions called by the VM has put the register that holds
+ * it. The nearest word that can be the pc is: the saved one itself, or one that stands behind an instruction which allocates
+ * unsaved; what earlier calls have left further up does not count then. */
+static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const walk_proto_t *proto,
+                              uint64_t savedpc) {
+  uint8_t language = walk->layout->language;
+  if (language == 52 || language == 53) return savedpc;
+  uint64_t words[64], at = walk->registers.sp, end = at + ALLOCATOR_BYTES;
+  if (end > walk->stack_high) end = walk->stack_high;
+  if (state->place > at && end > state->place) end = state->place;
+  for (; at + sizeof words <= end; at += sizeof words) {
+    if (!walk_read(walk->memory, words, at, sizeof words, WALK_GUESS)) return savedpc;
+    for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+      uint64_t word = words[i];
+      if (word <= proto->code || word > proto->code_end || (word & 3) != 0) continue;
+      if (word == savedpc || is_unsaved(walk, word)) return word;
+    }
+  }
+  return savedpc;
 }
 
 /* -- all calls of a coroutine --------------------------------------------------------------------------------- */
@@ -202,7 +245,7 @@ walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) 
     if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
     walk_frame_t *frame = &walk->frames[walk->frame_count];
     /* The topmost call may be in the making: its record is published before its slot is set. */
-    walk_trust_t trust = top && running ? WALK_GUESS : WALK_LIVE;
+    walk_trust_t trust = top && running && !walk->calm ? WALK_GUESS : WALK_LIVE;
     walk_reason_t reason = read_called(walk, state, call.func, trust, inner, frame);
     if (reason == WALK_OK) {
       inner = frame;
@@ -210,8 +253,8 @@ walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) 
       if (frame->kind != WALK_LUA) continue;
       uint64_t savedpc = top && state->savedpc != 0 ? state->savedpc : call.savedpc;
       walk_proto_t proto;
-      if (top && running && puc_proto(walk, frame->proto, WALK_GUESS, &proto))
-        savedpc = running_pc(walk, &proto, savedpc);
+      if (top && running && puc_proto(walk, frame->proto, trust, &proto))
+        savedpc = walk->calm ? allocating_pc(walk, state, &proto, savedpc) : running_pc(walk, &proto, savedpc);
       if (running && depth == 1 && is_half_made(walk, frame, savedpc)) {
         walk->frame_count--;
         continue;

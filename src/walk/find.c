@@ -129,11 +129,11 @@ static bool is_settled(walk_t *walk) {
 static void find_innermost(walk_t *walk, uint64_t *recent, uint32_t *next) {
   if (walk->layout->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
-    if (current != 0) consider(walk, current, WALK_GUESS, false);
+    if (current != 0) consider(walk, current, walk->calm ? WALK_LIVE : WALK_GUESS, false);
   }
   if (walk->likely_main != 0) consider(walk, walk->likely_main, WALK_LIVE, false);
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
-    consider(walk, walk->last[0].state, WALK_GUESS, false);
+    consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_GUESS, false);
   if (is_settled(walk)) return;
   for (uint32_t i = 0; i < walk->registers.count; i++) look_at(walk, walk->registers.values[i], recent, next);
   if (!is_settled(walk)) scan(walk, walk->registers.sp, 0, recent, next);

@@ -72,10 +72,23 @@ __attribute__((noinline)) static bool read_slowly(memory_own_t *own, void *to, u
   return own->strict ? read_by_kernel(own, to, from, len) : read_page(own, to, from, len);
 }
 
+static bool is_mapped_while_calm(const memory_own_t *own, uint64_t from, uint32_t len) {
+  if (from >= own->vm_low && from < own->vm_high && own->vm_high - from >= len) return true;
+  for (int i = 0; i < WALK_REGIONS; i++) {
+    const memory_window_t *window = &own->windows[i];
+    if (from >= window->low && from < window->high && window->high - from >= len) return true;
+  }
+  return false;
+}
+
 static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust) {
   memory_own_t *own = (memory_own_t *)memory;                         /* its first member */
   if (from < 65536 || from > ((uint64_t)1 << 47) - len) return false; /* no sum: it might wrap */
   if (!own->strict && (trust == WALK_LIVE || (from >= own->stack_low && from + len <= own->stack_high))) {
+    load(to, from, len);
+    return true;
+  }
+  if (own->calm && is_mapped_while_calm(own, from, len)) {
     load(to, from, len);
     return true;
   }
@@ -103,8 +116,17 @@ void memory_own_init(memory_own_t *own, pid_t pid) {
   memory_own_begin(own, true, 0, 0);
 }
 
+void memory_own_begin_calm(memory_own_t *own, uint64_t stack_low, uint64_t stack_high, uint64_t vm_low,
+                           uint64_t vm_high) {
+  memory_own_begin(own, false, stack_low, stack_high);
+  own->calm = true;
+  own->vm_low = vm_low;
+  own->vm_high = vm_high;
+}
+
 void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high) {
   own->strict = strict;
+  own->calm = false;
   own->stack_low = stack_low;
   own->stack_high = stack_high;
   memset(own->pages, 0, sizeof own->pages);

@@ -24,6 +24,8 @@ typedef struct {
   walk_memory_t memory; /* first */
   pid_t pid;            /* of this process */
   bool strict;
+  bool calm;   /* the walk is called by the VM's own thread, from its allocator: its stacks are whole and mapped … */
+  uint64_t vm_low, vm_high; /* … and so is this */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
   uint64_t pages
@@ -33,5 +35,8 @@ typedef struct {
 void memory_own_init(memory_own_t *own, pid_t pid);
 /* Before each walk: forgets what was fetched. */
 void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high);
+/* The same for a calm walk of a VM whose global_State lies in [vm_low, vm_high). */
+void memory_own_begin_calm(memory_own_t *own, uint64_t stack_low, uint64_t stack_high, uint64_t vm_low,
+                           uint64_t vm_high);
 
 #endif

@@ -84,6 +84,10 @@ typedef struct walk {
   const layout_t *layout;
   walk_memory_t *memory;
   walk_registers_t registers;
+  /* The thread stands still in Lua's allocator: the walk is a call from there, not an interruption. Registers are not known
+   * (all are on the native stack by then), and what is being made is not yet in sight: stacks and calls are whole. */
+  bool calm;
+  bool last_is_alive;       /* calm: the coroutine that ran in the last walk was not freed since */
   uint64_t stack_high;      /* end of the native stack, or a bound for it */
   bool stack_known;         /* it is the end: nothing up to it is a lua_State */
   uint64_t vm_low, vm_high; /* LuaJIT: code of the interpreter, 0 when unknown */

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/* The allocator's wrapper; see heap.h. allocate() and what it calls run inside Lua wherever it allocates: no Lua, no malloc, no
+ * stdio. */
+#include "agent/heap.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "agent/budget.h"
+#include "agent/heap_cycle.h"
+#include "agent/heap_site.h"
+#include "profile/mem.h"
+
+enum { FILTER_MAX_AGE = 8192 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
+static heap_t *heaps;
+static _Atomic uint64_t sessions;
+
+/* -- the filter ------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t filter_bit(uint64_t address) {
+  return (uint32_t)((address >> 3) * 0x9e3779b97f4a7c15u >> 48);
+}
+
+static inline bool may_be_followed(const heap_t *heap, uint64_t address) {
+  uint32_t bit = filter_bit(address);
+  return (heap->filter[bit / 64] >> bit % 64 & 1) != 0;
+}
+
+static void filter_enter(uint64_t address, void *context) {
+  uint32_t bit = filter_bit(address);
+  ((heap_t *)context)->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+}
+
+/* Bits of blocks that are gone stay until the filter is made anew. */
+static void filter_add(heap_t *heap, uint64_t address) {
+  if (++heap->filter_age > FILTER_MAX_AGE + heap->totals->live_blocks) {
+    for (size_t i = 0; i < HEAP_FILTER_BITS / 64; i++) heap->filter[i] = 0;
+    live_heap_each(&heap->vm->live, filter_enter, heap);
+    heap->filter_age = 0;
+  }
+  filter_enter(address, heap);
+}
+
+/* -- events --------------------------------------------------------------------------------------------------------- */
+
+bool heap_enter(vm_t *vm) {
+  if (atomic_load_explicit(&vm->inside, memory_order_relaxed)) return false;
+  vm_keep_out(vm);
+  return true;
+}
+
+static void leave(vm_t *vm, bool entered) {
+  if (entered) vm_let_in(vm);
+}
+
+static void forget(heap_t *heap, uint64_t address, size_t size) {
+  bool entered = heap_enter(heap->vm);
+  if (heap->traced) heap_site_freed(heap->walk, address, size);
+  live_heap_remove(&heap->vm->live, address);
+  leave(heap->vm, entered);
+}
+
+static inline void count_free(live_heap_totals_t *totals, size_t size) {
+  totals->free_bytes_total += size;
+  totals->free_objects_total++;
+}
+
+static inline void count_alloc(live_heap_totals_t *totals, size_t size) {
+  totals->alloc_bytes_total += size;
+  totals->alloc_objects_total++;
+}
+
+/* A block grows, shrinks or moves: it is freed, and allocated anew. */
+static inline void count_realloc(live_heap_totals_t *totals, const heap_request_t *request, const void *result) {
+  count_free(totals, request->old_size);
+  totals->realloc_total++;
+  if (request->new_size > request->old_size) totals->realloc_grow_total++;
+  if (request->new_size < request->old_size) totals->realloc_shrink_total++;
+  if ((uint64_t)(uintptr_t)result != request->address) totals->realloc_move_total++;
+}
+
+static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t size) {
+  uint32_t objects;
+  uint64_t bytes;
+  heap_weigh(&heap->rate, size, &heap->random, &objects, &bytes);
+  live_heap_add(&heap->vm->live, site, address, objects, bytes);
+  atomic_fetch_add_explicit(&heap->vm->samples, 1, memory_order_relaxed);
+  if (!heap->traced) filter_add(heap, address);
+}
+
+/* A block that is a sample, or that was one and changes its size. */
+__attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_request_t *request) {
+  vm_t *vm = heap->vm;
+  bool wanted = heap->left <= 0;
+  live_ref_t site = 0;
+  bool entered = heap_enter(vm);
+  if (wanted) site = entered ? heap_site(heap, request) : heap_own_site(heap);
+  leave(vm, entered); /* the host's allocator may take its time: ticks meanwhile are welcome */
+  void *result = heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
+  if (result == NULL) { /* the old block stays, and so does what is known of it */
+    if (!wanted) heap->left += (int64_t)request->new_size;
+    if (wanted) heap->left = heap_gap(&heap->rate, &heap->random);
+    heap->totals->failed_total++;
+    return NULL;
+  }
+  entered = heap_enter(vm);
+  if (request->address != 0) {
+    if (heap->traced) heap_site_freed(heap->walk, request->address, request->old_size);
+    live_heap_remove(&vm->live, request->address);
+    count_realloc(heap->totals, request, result);
+  }
+  count_alloc(heap->totals, request->new_size);
+  if (wanted) {
+    enter_block(heap, site, (uint64_t)(uintptr_t)result, request->new_size);
+    heap->left = heap_gap(&heap->rate, &heap->random);
+  }
+  leave(vm, entered);
+  return result;
+}
+
+/* While nothing is to be sampled, blocks that are followed must be seen to go all the same. */
+static void *allocate_paused(heap_t *heap, void *block, size_t old_size, size_t new_size) {
+  uint64_t address = (uint64_t)(uintptr_t)block;
+  bool followed = block != NULL && (heap->traced || may_be_followed(heap, address));
+  if (followed && new_size == 0) forget(heap, address, old_size);
+  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  if (followed && new_size != 0 && result != NULL) forget(heap, address, old_size);
+  return result;
+}
+
+static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
+  heap_t *heap = ud;
+  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+  if (state != HEAP_ON)
+    return state == HEAP_PAUSED ? allocate_paused(heap, block, old_size, new_size)
+                                : heap->allocate(heap->ud, block, old_size, new_size);
+  uint64_t address = (uint64_t)(uintptr_t)block;
+  if (new_size == 0) {
+    if (block != NULL) {
+      count_free(heap->totals, old_size);
+      if (heap->traced || may_be_followed(heap, address)) forget(heap, address, old_size);
+    }
+    return heap->allocate(heap->ud, block, old_size, new_size);
+  }
+  heap_request_t request = {address, old_size, new_size};
+  heap->left -= (int64_t)new_size;
+  if (heap->left <= 0 || (block != NULL && may_be_followed(heap, address))) return allocate_seen(heap, &request);
+  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  if (result == NULL) {
+    heap->left += (int64_t)new_size;
+    heap->totals->failed_total++;
+    return NULL;
+  }
+  count_alloc(heap->totals, new_size);
+  if (block != NULL) count_realloc(heap->totals, &request, result);
+  return result;
+}
+
+/* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */
+
+static void enlist(heap_t *heap) {
+  pthread_mutex_lock(&lock);
+  heap->next = heaps;
+  heaps = heap;
+  pthread_mutex_unlock(&lock);
+}
+
+static void delist(heap_t *heap) {
+  pthread_mutex_lock(&lock);
+  for (heap_t **link = &heaps; *link != NULL; link = &(*link)->next)
+    if (*link == heap) {
+      *link = heap->next;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
+
+static void before_fork(void) {
+  pthread_mutex_lock(&lock);
+}
+
+static void after_fork_parent(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+/* The tables are the parent's, and may be shared with it. */
+static void after_fork_child(void) {
+  for (heap_t *heap = heaps; heap != NULL; heap = heap->next) atomic_store(&heap->state, HEAP_OFF);
+  pthread_mutex_unlock(&lock);
+}
+
+int heap_guard_forks(void) {
+  return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static bool charge(vm_t *vm, size_t bytes) {
+  if (!budget_take(bytes, vm->options.max_process_memory_bytes)) return false;
+  vm->charged += bytes;
+  return true;
+}
+
+/* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. */
+static heap_t *make_heap(vm_t *vm, lua_State *L) {
+  if (vm->heap != NULL) return vm->heap;
+  heap_t *heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
+  if (heap == NULL) return NULL;
+  *heap = (heap_t){.vm = vm};
+  heap->allocate = lua_getallocf(L, &heap->ud);
+  enlist(heap);
+  vm->heap = heap;
+  return heap;
+}
+
+bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
+  heap_t *heap = make_heap(vm, L);
+  heap_walk_t *walk = heap != NULL && charge(vm, heap_walk_size()) ? heap_walk_new(vm) : NULL;
+  if (walk == NULL) {
+    return failure_set(failure, "no memory to profile the heap with, within max_memory_bytes (%zu) and "
+                       "max_process_memory_bytes (%zu)", vm->options.max_memory_bytes, vm->options.max_process_memory_bytes);
+  }
+  heap->vm = vm;
+  heap->walk = walk;
+  heap->traced = vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING;
+  heap->totals = live_heap_totals(&vm->live);
+  heap->filter_age = 0;
+  for (size_t i = 0; i < HEAP_FILTER_BITS / 64; i++) heap->filter[i] = 0;
+  heap->random.state = random_next(&vm->random);
+  heap->session = atomic_fetch_add(&sessions, 1) + 1;
+  heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
+  heap_cycle_watch(vm, L);
+  live_heap_show_completed(&vm->live, vm->options.heap_gc == LUAPULSE_GC_COMPLETED);
+  heap_note_memory(vm, L);
+  heap->totals->vm_bytes_start = heap->totals->vm_bytes;
+  void *ud;
+  if (lua_getallocf(L, &ud) != allocate || ud != heap) lua_setallocf(L, allocate, heap);
+  atomic_store(&heap->state, HEAP_ON);
+  return true;
+}
+
+void heap_stop(vm_t *vm, lua_State *L) {
+  heap_t *heap = vm->heap;
+  if (heap == NULL) return;
+  void *ud;
+  atomic_store(&heap->state, HEAP_OFF);
+  if (heap->walk != NULL) heap_walk_free(heap->walk);
+  heap->walk = NULL;
+  heap->totals = NULL;
+  if (lua_getallocf(L, &ud) != allocate || ud != heap) return; /* the host calls it from its own: it stays, and hands on */
+  lua_setallocf(L, heap->allocate, heap->ud);
+  delist(heap);
+  mem_free(heap);
+  vm->heap = NULL;
+}
+
+void heap_pause(vm_t *vm, bool pause) {
+  if (vm->heap != NULL && atomic_load(&vm->heap->state) != HEAP_OFF)
+    atomic_store(&vm->heap->state, pause ? HEAP_PAUSED : HEAP_ON);
+}
+
+void heap_set_mean(vm_t *vm, size_t mean) {
+  heap_t *heap = vm->heap;
+  heap->rate = heap_rate(mean);
+  heap->left = heap_gap(&heap->rate, &heap->random);
+}
+
+void heap_note_memory(vm_t *vm, lua_State *L) {
+  int kilobytes = lua_gc(L, LUA_GCCOUNT, 0); /* negative inside a finalizer, from 5.4.4 on */
+  if (kilobytes < 0) return;
+  vm->heap->totals->vm_bytes = (uint64_t)kilobytes * 1024 + (uint64_t)lua_gc(L, LUA_GCCOUNTB, 0);
+}
+
+static int collect_protected(lua_State *L) {
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
+void heap_collect(lua_State *L) {
+  lv_protected_call(L, collect_protected, NULL);
+}

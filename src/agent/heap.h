@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* Heap profiling: a wrapper around the VM's allocator.
+ *
+ * Mental model. Every allocation of a VM goes through one function of its host's; lua_setallocf puts ours before it. Ours
+ * counts, and hands on. Sampling: a budget of bytes, drawn from the exponential distribution, is used up by what is
+ * allocated; the block that uses it up is a sample, of a weight that makes estimates unbiased whatever the sizes
+ * (heap_weight.h). Tracing: every block is one. A sample's stack is walked before the real allocation, while everything the
+ * VM has is whole; it then is followed until it is freed (profile/live_heap.h).
+ *
+ * The wrapper runs on the thread that runs the VM, wherever Lua allocates: it calls nothing of Lua's, raises nothing, and takes no memory
+ * of its own. It may outlive a session: where the host has put its own allocator around ours meanwhile, ours cannot be
+ * taken out, and only hands on from then. */
+#ifndef LUAPULSE_AGENT_HEAP_H
+#define LUAPULSE_AGENT_HEAP_H
+
+#include "agent/heap_weight.h"
+#include "agent/vm.h"
+#include "profile/live_heap.h"
+
+typedef enum {
+  HEAP_OFF,    /* hands on */
+  HEAP_PAUSED, /* and sees what is freed */
+  HEAP_ON
+} heap_state_t;
+
+enum { HEAP_FILTER_BITS = 65536 };
+
+struct heap_walk; /* see heap_site.h */
+
+typedef struct heap {
+  lua_Alloc allocate; /* the host's … */
+  void *ud;           /* … with what belongs to it */
+  _Atomic int state;  /* heap_state_t; a forked child's is turned off */
+  bool traced;
+  int64_t left; /* bytes until the next sample */
+  live_heap_totals_t *totals;
+  uint64_t filter[HEAP_FILTER_BITS / 64]; /* where it has no bit for an address, no such block is followed */
+  uint32_t filter_age;                    /* blocks entered since the filter was made */
+  heap_rate_t rate;
+  random_t random;
+  vm_t *vm;               /* while state is not HEAP_OFF */
+  struct heap_walk *walk; /* likewise */
+  uint64_t session;       /* its number in this process: what was left behind by an earlier one is told apart */
+  struct heap *next;      /* of all of them, for forked children */
+} heap_t;
+
+/* Puts the wrapper in place; L runs. False with a reason. May raise a Lua memory error. */
+bool heap_start(vm_t *vm, lua_State *L, failure_t *failure);
+/* Takes it out again, or leaves it to hand on. Also while the VM closes, and in a forked child. */
+void heap_stop(vm_t *vm, lua_State *L);
+void heap_pause(vm_t *vm, bool pause);
+/* From now on samples are taken once in so many bytes, on average; 1: always, 0: never. */
+void heap_set_mean(vm_t *vm, size_t mean);
+/* What the VM says it uses, for the totals. */
+void heap_note_memory(vm_t *vm, lua_State *L);
+/* Runs a full collection, as gc = true asks for. Errors of finalizers are swallowed, as Lua's own interface would have
+ * raised them into whoever asked. */
+void heap_collect(lua_State *L);
+
+/* The profiler is at work on the thread that runs the VM, maybe already: false then, and nothing is to be undone. */
+bool heap_enter(vm_t *vm);
+
+int heap_guard_forks(void); /* errno or 0; see fork_guard.h */
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Counting collections; see heap_cycle.h. */
+#include "agent/heap_cycle.h"
+
+#include <unistd.h>
+
+static const char metatable_key = 'm'; /* its address is the key */
+
+static int make_next(lua_State *L) {
+  const vm_t *vm = lua_touserdata(L, 1);
+  uint64_t *session = lv_newuserdata(L, sizeof *session);
+  *session = vm->heap->session;
+  lv_get_registry(L, &metatable_key);
+  lua_setmetatable(L, -2);
+  return 0;
+}
+
+/* Runs inside the collector, on whatever coroutine was running. Nothing may be raised: up to 5.3 it would go through to the
+ * program. Without memory for the next one the count stands still. */
+static int on_collected(lua_State *L) {
+  const uint64_t *session = lua_touserdata(L, 1);
+  vm_t *vm = vm_find(L);
+  if (vm == NULL || vm->pid != getpid() || vm->heap == NULL || vm->heap->totals == NULL ||
+      *session != vm->heap->session)
+    return 0;
+  bool entered = heap_enter(vm); /* what is allocated here is the profiler's */
+  live_heap_end_cycle(&vm->live);
+  lv_protected_call(L, make_next, vm);
+  if (entered) vm_let_in(vm);
+  return 0;
+}
+
+void heap_cycle_watch(vm_t *vm, lua_State *L) {
+  lv_get_registry(L, &metatable_key);
+  bool there = lua_istable(L, -1);
+  lua_pop(L, 1);
+  if (!there) {
+    lua_newtable(L);
+    lua_pushcfunction(L, on_collected);
+    lua_setfield(L, -2, "__gc");
+    lv_set_registry(L, &metatable_key);
+  }
+  lua_pushcfunction(L, make_next);
+  lua_pushlightuserdata(L, vm);
+  lua_call(L, 1, 0);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* Where something is being allocated; see heap_site.h. */
+#include "agent/heap_site.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/label.h"
+#include "agent/sampler.h"
+#include "agent/time.h"
+#include "agent/inert.h"
+#include "agent/walk_setup.h"
+#include "walk/memory_own.h"
+
+enum {
+  UNKNOWN_STACK = 8 << 20, /* how far up a native stack may go whose end is not known */
+  CLOCK_EVERY = 64         /* the time is for what is looked at again once a second: no need to read it each time */
+};
+
+struct heap_walk {
+  walk_t walk;
+  memory_own_t memory;
+  path_t path;
+  uint64_t stack_low, stack_high; /* of the thread that called start */
+  uint64_t vm_low, vm_high;       /* the VM's global_State */
+  uint64_t count;
+  /* the last site: the next allocation is often made at the same place */
+  live_ref_t last_node, last_labels, last_site;
+  live_ref_t string_table_function, own_node;
+};
+
+static bool accepts(void *context, uint64_t global) {
+  return global == *(const uint64_t *)context;
+}
+
+static bool is_inert(void *context, uint64_t code) {
+  (void)context;
+  return inert_has(code);
+}
+
+/* -- setting up: ordinary context ----------------------------------------------------------------------------- */
+
+static void find_stack(heap_walk_t *w) {
+  pthread_attr_t attributes;
+  void *address;
+  size_t size;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return; /* then all reads of it are guesses */
+  if (pthread_attr_getstack(&attributes, &address, &size) == 0) {
+    w->stack_low = (uint64_t)(uintptr_t)address;
+    w->stack_high = w->stack_low + size;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
+/* The part of it that walks read. */
+static void find_vm(heap_walk_t *w, const vm_t *vm) {
+  const layout_t *l = walk_setup_layout();
+  if (l->family == LAYOUT_LUAJIT) {
+    w->vm_low = vm->global - l->luajit.gg_global;
+    w->vm_high = w->vm_low + l->luajit.gg_code;
+  }
+}
+
+static live_ref_t pseudo(vm_t *vm, const char *name) {
+  live_function_t function = {.name = live_string(&vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
+  return function.name == 0 ? 0 : live_function(&vm->live, &function);
+}
+
+size_t heap_walk_size(void) {
+  return sizeof(heap_walk_t);
+}
+
+heap_walk_t *heap_walk_new(vm_t *vm) {
+  heap_walk_t *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (w == MAP_FAILED) return NULL;
+  memory_own_init(&w->memory, getpid());
+  w->walk.memory = &w->memory.memory;
+  w->walk.accepts = accepts;
+  w->walk.inert = is_inert;
+  w->walk.context = &vm->global;
+  w->walk.calm = true;
+  w->walk.alone = true;
+  w->walk.likely_global = vm->global;
+  w->walk.likely_main = vm->main_state;
+  find_stack(w);
+  find_vm(w, vm);
+  vm->collector_function = pseudo(vm, "[gc]");
+  w->string_table_function = pseudo(vm, "[string table]");
+  w->own_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[luapulse]"), 0);
+  if (vm->collector_function != 0 && w->string_table_function != 0 && w->own_node != 0) return w;
+  heap_walk_free(w);
+  return NULL;
+}
+
+void heap_walk_free(heap_walk_t *walk) {
+  if (walk != NULL) munmap(walk, sizeof *walk);
+}
+
+/* -- in the allocator -------------------------------------------------------------------------------------------- */
+
+/* From 5.2 on the allocator is told what a new block is for. */
+static label_type_t type_of(const heap_request_t *request) {
+  uint8_t language = walk_setup_layout()->language;
+  if (request->address != 0 || language < 52) return LABEL_NO_TYPE;
+  switch (request->old_size) {
+    case LUA_TSTRING:
+      return LABEL_STRING;
+    case LUA_TTABLE:
+      return LABEL_TABLE;
+    case LUA_TFUNCTION:
+      return LABEL_FUNCTION;
+    case LUA_TUSERDATA:
+      return LABEL_USERDATA;
+    case LUA_TTHREAD:
+      return LABEL_THREAD;
+    case LUA_TTHREAD + 1:
+      return language >= 54 ? LABEL_UPVALUE : LABEL_PROTOTYPE;
+    case LUA_TTHREAD + 2:
+      return language >= 54 ? LABEL_PROTOTYPE : language == 52 ? LABEL_UPVALUE : LABEL_NO_TYPE;
+    default:
+      return LABEL_NO_TYPE;
+  }
+}
+
+static uint64_t stack_pointer(void) {
+  uint64_t sp;
+#if defined __x86_64__
+  __asm__ volatile("movq %%rsp, %0" : "=r"(sp));
+#elif defined __aarch64__
+  __asm__ volatile("mov %0, sp" : "=r"(sp));
+#else
+  volatile char here;
+  sp = (uint64_t)(uintptr_t)&here;
+#endif
+  return sp;
+}
+
+static void aim(heap_walk_t *w, uint64_t sp) {
+  walk_t *walk = &w->walk;
+  walk_setup_apply(walk);
+  walk->registers.count = 0;
+  walk->registers.sp = sp;
+  bool own_stack = sp >= w->stack_low && sp < w->stack_high; /* else of another thread, or of the host's making */
+  walk->stack_known = own_stack;
+  walk->stack_high = own_stack ? w->stack_high : sp + UNKNOWN_STACK;
+  memory_own_begin_calm(&w->memory, own_stack ? sp : 0, own_stack ? w->stack_high : 0, w->vm_low, w->vm_high);
+}
+
+static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason) {
+  vm_t *vm = heap->vm;
+  heap_walk_t *w = heap->walk;
+  if (reason == WALK_OK) {
+    if (w->walk.truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
+    return sampler_walked_node(vm, &w->walk, &w->path);
+  }
+  w->walk.vmstate = WALK_VM_NONE;
+  w->walk.states[0].state = 0; /* of no coroutine: no labels */
+  if (reason == WALK_NO_STATE) return vm->outside_node; /* the host itself, by the C interface */
+  atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
+  live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
+  return vm->unreadable_node;
+}
+
+/* Not inlined: the registers of whoever called the allocator are on the stack above this frame, or saved in it. */
+__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, bool sees_frees) {
+  __builtin_unwind_init(); /* saves those that nobody has saved yet: the VM may keep its state in one, and its pc */
+  aim(w, stack_pointer());
+  walk_reason_t reason = walk_find(&w->walk);
+  w->walk.last_is_alive = sees_frees && reason == WALK_OK; /* until it is freed */
+  return reason == WALK_OK ? walk_frames(&w->walk) : reason;
+}
+
+live_ref_t heap_own_site(heap_t *heap) {
+  return live_heap_site(&heap->vm->live, heap->walk->own_node, 0);
+}
+
+live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
+  vm_t *vm = heap->vm;
+  heap_walk_t *w = heap->walk;
+  if (w->count++ % CLOCK_EVERY == 0 || !heap->traced) {
+    vm->now = time_monotonic();
+    live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
+  }
+  live_ref_t node = node_of_walk(heap, walk_here(w, heap->traced));
+  live_ref_t labels = label_of_walk(vm, &w->walk, LABEL_NO_STATE, type_of(request));
+  if (node == 0) {
+    live_lose(&vm->live, LOSS_OVERFLOW, 1);
+    return live_heap_overflow_site(&vm->live);
+  }
+  if (node != w->last_node || labels != w->last_labels || w->last_site == 0) {
+    w->last_node = node;
+    w->last_labels = labels;
+    w->last_site = live_heap_site(&vm->live, node, labels);
+  }
+  return w->last_site;
+}
+
+void heap_site_freed(heap_walk_t *w, uint64_t address, size_t size) {
+  if (w->walk.state_count > 0 && w->walk.states[0].state - address < size) w->walk.last_is_alive = false;
+}
