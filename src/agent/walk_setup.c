@@ -16,7 +16,14 @@
 #include "profile/mem.h"
 #include "walk/memory_own.h"
 
-enum { MAX_IMAGES = 256, MAX_FILE = 65536, MAX_LEVELS = 200, VM_BEFORE = 8192, VM_AFTER = 2048 };
+enum {
+  MAX_IMAGES = 256,
+  MAX_FILE = 65536,
+  MAX_LEVELS = 200,
+  SLOT_BYTES = 16, /* of a stack of PUC Lua */
+  VM_BEFORE = 8192,
+  VM_AFTER = 2048
+};
 
 static layout_t layout; /* of this process; written once, under the lock, before anybody reads it */
 static bool chosen;
@@ -110,6 +117,29 @@ static bool check_main(check_t *check) {
   return false;
 }
 
+static bool read_now(check_t *check, void *to, uint64_t at, size_t len) {
+  memory_own_init(&check->probe->memory, getpid()); /* what was read before is kept, and old by now */
+  return walk_read(&check->probe->memory.memory, to, at, (uint32_t)len, WALK_GUESS);
+}
+
+/* What no frame shows, of a coroutine without hooks: releases differ in these fields alone. */
+static bool check_fields(check_t *check, lua_State *co) {
+  const layout_puc_t *l = &check->candidate->puc;
+  uint64_t state = (uint64_t)(uintptr_t)co, top = 0, pushed = 0;
+  uint8_t allowed = 0;
+  if (check->candidate->family != LAYOUT_PUC) return true;
+  bool ok = l->state_allowhook == LAYOUT_ABSENT ||
+            (read_now(check, &allowed, state + l->state_allowhook, sizeof allowed) && allowed == 1);
+  if (ok && l->state_top != LAYOUT_ABSENT) {
+    ok = read_now(check, &top, state + l->state_top, sizeof top);
+    lua_pushnil(co);
+    ok = ok && read_now(check, &pushed, state + l->state_top, sizeof pushed) && pushed - top == SLOT_BYTES;
+    lua_pop(co, 1);
+  }
+  if (!ok) check->probe->why = "the coroutine's state is another";
+  return ok;
+}
+
 /* Runs inside the coroutine, called by the chunk below. */
 static int check_here(lua_State *co) {
   check_t *check = lua_touserdata(co, 1);
@@ -129,7 +159,7 @@ static int check_here(lua_State *co) {
   }
   uint32_t inner = compare_state(probe, co, 0);
   uint32_t all = inner >= 4 ? compare_state(probe, check->outer, inner) : 0;
-  check->agrees = all > 0 && check_main(check);
+  check->agrees = all > 0 && check_main(check) && check_fields(check, co);
   return 0;
 }
 

@@ -267,14 +267,27 @@ debug_result_t debug_info_place(const debug_info_t *info, const char *structure,
   return result;
 }
 
-bool debug_info_is_pointer(const debug_info_t *info, const char *structure, const char *member) {
+/* Of the first definition that has the member. */
+static bool type_of_member(const debug_info_t *info, const char *structure, const char *member,
+                           Dwarf_Die *type) {
   for (size_t i = 0; i < info->count; i++) {
-    Dwarf_Die die = info->definitions[i].die, found, type;
+    Dwarf_Die die = info->definitions[i].die, found;
     uint64_t offset;
     if (strcmp(info->definitions[i].name, structure) == 0 && find_member(&die, member, 0, &offset, &found))
-      return type_of(&found, &type) && dwarf_tag(&type) == DW_TAG_pointer_type;
+      return type_of(&found, type);
   }
   return false;
+}
+
+bool debug_info_is_pointer(const debug_info_t *info, const char *structure, const char *member) {
+  Dwarf_Die type;
+  return type_of_member(info, structure, member, &type) && dwarf_tag(&type) == DW_TAG_pointer_type;
+}
+
+uint64_t debug_info_bytes(const debug_info_t *info, const char *structure, const char *member) {
+  Dwarf_Die type;
+  int size = type_of_member(info, structure, member, &type) ? dwarf_bytesize(&type) : 0;
+  return size > 0 ? (uint64_t)size : 0;
 }
 
 const char *debug_info_build_id(const debug_info_t *info) {

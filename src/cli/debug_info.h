@@ -36,6 +36,8 @@ void debug_info_close(debug_info_t *info); /* NULL is allowed */
 debug_result_t debug_info_place(const debug_info_t *info, const char *structure, const char *member,
                                 uint64_t *place);
 bool debug_info_is_pointer(const debug_info_t *info, const char *structure, const char *member);
+/* How many bytes a member has; 0 when it is not there. */
+uint64_t debug_info_bytes(const debug_info_t *info, const char *structure, const char *member);
 
 const char *debug_info_build_id(const debug_info_t *info); /* in hexadecimal; "" when there is none */
 int debug_info_machine(const debug_info_t *info);          /* EM_X86_64, … */

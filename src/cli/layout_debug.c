@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* From structures to a layout; see layout_debug.h.
  *
- * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Two kinds of numbers
- * are in no debug information and are taken from a layout that comes with LuaPulse: type tags, which the language
- * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. */
+ * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Three kinds of numbers
+ * are in no debug information. Two are taken from a layout that comes with LuaPulse: type tags, which the language
+ * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. The third, a bit of
+ * callstatus, follows from the structures. */
 #include "cli/layout_debug.h"
 
 #include <elf.h>
@@ -60,6 +61,8 @@ static const struct {
     {"TString.contents", "TString", NULL}, /* up to 5.3 the bytes follow the structure */
     {"ref.size", "GCRef", NULL},
     {"lua_State.size", "lua_State", NULL},
+    {"global_State.str.tab", "global_State", "str.tab"},
+    {"global_State.str.tab", "global_State", "strhash"}, /* up to 2020 */
     {"GCfunc.ffid", "GCfuncL", "ffid"},
     {"GCfunc.pc", "GCfuncL", "pc"},
     {"GCfunc.f", "GCfuncC", "f"},
@@ -149,6 +152,22 @@ static bool name_puc(const making_t *m, char *name, size_t size) {
   return true;
 }
 
+/* CIST_FIN: the bit of callstatus that says that a finalizer was called. It came with 5.3.4, which made callstatus wider
+ * for it; 5.4.2 moved it up, and that release did without lua_State.stacksize. */
+static uint16_t finalizer_bit(const making_t *m) {
+  if (debug_info_bytes(m->info, "CallInfo", "callstatus") < 2) return LAYOUT_ABSENT;
+  switch (m->layout->language) {
+    case 53:
+      return 8;
+    case 54:
+      return has(m, "lua_State", "stacksize") ? 6 : 7;
+    case 55:
+      return 24;
+    default:
+      return LAYOUT_ABSENT;
+  }
+}
+
 static bool make_puc(const making_t *m, char *name, size_t size) {
   layout_puc_t *puc = &m->layout->puc;
   m->layout->language = language_of_structures(m);
@@ -156,6 +175,7 @@ static bool make_puc(const making_t *m, char *name, size_t size) {
     return false;
   /* 5.5: short strings are there, of long ones a pointer */
   if (debug_info_is_pointer(m->info, "TString", "contents")) puc->string_long_bytes = puc->string_bytes;
+  puc->status_finalizer = finalizer_bit(m);
   const layout_t *known;
   for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
     if (known->family != LAYOUT_PUC || known->language != m->layout->language) continue;
@@ -213,11 +233,17 @@ static void set_name(const making_t *m, const char *runtime) {
   name[used] = '\0';
 }
 
+/* Releases that differ in callstatus.fin only share a known layout. */
+static bool same_puc(layout_puc_t a, const layout_puc_t *b) {
+  a.status_finalizer = b->status_finalizer;
+  return memcmp(&a, b, sizeof a) == 0;
+}
+
 static const layout_t *find_known(const layout_t *layout) {
   const layout_t *known;
   for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
     if (known->family != layout->family || known->language != layout->language) continue;
-    if (layout->family == LAYOUT_PUC ? memcmp(&known->puc, &layout->puc, sizeof layout->puc) == 0
+    if (layout->family == LAYOUT_PUC ? same_puc(known->puc, &layout->puc)
                                      : memcmp(&known->luajit, &layout->luajit, sizeof layout->luajit) == 0)
       return known;
   }

@@ -58,6 +58,7 @@ const char *layout_missing(const layout_t *layout) {
     return "Proto.sizeabslineinfo";
   if (l->string_long_bytes != LAYOUT_ABSENT && l->string_short_length == LAYOUT_ABSENT)
     return "TString.shrlen";
+  if (l->status_finalizer != LAYOUT_ABSENT && l->ci_status == LAYOUT_ABSENT) return "CallInfo.callstatus";
   return NULL;
 }
 
@@ -75,10 +76,19 @@ static const char *first_outside(const extent_t *extents, size_t count) {
   return NULL;
 }
 
+/* Nobody's lua_State and global_State are larger; their sizes are not in layouts. */
+enum { STATE_MOST = 1024, GLOBAL_MOST = 8192, STATUS_BITS = 32 };
+
 static const char *outside_puc(const layout_puc_t *l) {
   uint32_t closure = (l->closure_proto > l->closure_code ? l->closure_proto : l->closure_code) + 8u;
   uint32_t string = l->string_bytes + (l->string_long_bytes != LAYOUT_ABSENT ? 8u : 0u);
+  uint32_t status = l->status_finalizer != LAYOUT_ABSENT ? l->status_finalizer / 8 + 1u : 1u;
   const extent_t extents[] = {
+      {"lua_State.top", l->state_top, 8, STATE_MOST},
+      {"lua_State.allowhook", l->state_allowhook, 1, STATE_MOST},
+      {"global_State.strt.hash", l->global_strings, 8, GLOBAL_MOST},
+      {"callstatus.fin", l->status_finalizer, 1, STATUS_BITS},
+      {"CallInfo.callstatus", l->ci_status, status, l->ci_size},
       {"Closure.tt", l->closure_tag, 1, closure},
       {"Closure.isC", l->closure_is_c, 1, closure},
       {"Proto.tt", l->proto_tag, 1, l->proto_size},
@@ -102,6 +112,8 @@ static const char *outside_puc(const layout_puc_t *l) {
 
 static const char *outside_luajit(const layout_luajit_t *l) {
   uint32_t function = l->function_pc + (uint32_t)l->pointer;
+  uint32_t global =
+      l->gg_jit > l->gg_global ? (uint32_t)(l->gg_jit - l->gg_global) : 0; /* what lies between */
   const extent_t extents[] = {
       {"lua_State.gct", l->state_tag, 1, l->state_size},
       {"lua_State.gct", l->state_tag, 1, function}, /* all objects keep their type there */
@@ -112,6 +124,8 @@ static const char *outside_luajit(const layout_luajit_t *l) {
       {"lua_State.maxstack", l->state_max, l->pointer, l->state_size},
       {"lua_State.stack", l->state_stack, l->pointer, l->state_size},
       {"lua_State.cframe", l->state_cframe, 8, l->state_size},
+      {"global_State.hookmask", l->global_hookmask, 1, global},
+      {"global_State.str.tab", l->global_strings, 8, global},
       {"GCfunc.ffid", l->function_ffid, 1, function},
       {"GCproto.sizebc", l->proto_code_count, 4, l->proto_size},
       {"GCproto.chunkname", l->proto_source, l->pointer, l->proto_size},

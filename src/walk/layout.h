@@ -25,14 +25,19 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(state_jump, "lua_State.errorJmp", false)                                                               \
   F(state_savedpc, "lua_State.savedpc", true) /* 5.1: pc of the running function */                        \
   F(state_size_ci, "lua_State.size_ci", true) /* 5.1: length of the CallInfo array */                      \
+  F(state_top, "lua_State.top", true)                                                                      \
+  F(state_allowhook, "lua_State.allowhook", true) /* a byte: 0 in hooks and finalizers */                  \
   F(global_main, "global_State.mainthread", true)                                                          \
   F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                \
   F(global_debt, "global_State.GCdebt", true)                                                              \
   F(global_total, "global_State.totalbytes", true)                                                         \
+  F(global_strings, "global_State.strt.hash", true) /* pointer to the buckets of all short strings */      \
   F(ci_size, "CallInfo.size", false)                                                                       \
   F(ci_func, "CallInfo.func", false)                                                                       \
   F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                   \
   F(ci_savedpc, "CallInfo.savedpc", false)                                                                 \
+  F(ci_status, "CallInfo.callstatus", true)   /* 1, 2 or 4 bytes; 5.1 has none */                          \
+  F(status_finalizer, "callstatus.fin", true) /* number of the bit: a finalizer runs above that frame */   \
   F(closure_tag, "Closure.tt", false)                                                                      \
   F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                            \
   F(closure_proto, "LClosure.p", false)                                                                    \
@@ -75,6 +80,8 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(global_current, "global_State.cur_L", false)                                    \
   F(global_jit_base, "global_State.jit_base", false)                                \
   F(global_gc_total, "global_State.gc.total", false)                                \
+  F(global_hookmask, "global_State.hookmask", true) /* a byte */                    \
+  F(global_strings, "global_State.str.tab", true)   /* pointer to the buckets */    \
   F(gg_global, "GG_State.g", false)                                                 \
   F(gg_jit, "GG_State.J", false)                                                    \
   F(gg_dispatch, "GG_State.dispatch", false)                                        \

@@ -2,13 +2,17 @@
 /* Structures with Lua's names, in the shapes of several Luas and at offsets that no Lua has. Compiled with -g it is a
  * Lua for `luapulse layout`; run, it prints what the compiler says of the same fields.
  *   -DSHAPE=51, 54, 55 or 21 (LuaJIT, with references of -DREF_BITS=64 or 32)
- *   -DPAD=N moves everything, -DTEXT='"…"' is a text of version, -DWITHOUT_JUMP leaves out a field */
+ *   -DPAD=N moves everything, -DTEXT='"…"' is a text of version, -DWITHOUT_JUMP leaves out a field
+ *   -DSTATUS=TYPE is that of callstatus, -DSTACKSIZE adds a field of 5.4.0 and 5.4.1, -DSTRHASH is LuaJIT up to 2020 */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #ifndef PAD
 #define PAD 24
+#endif
+#ifndef STATUS
+#define STATUS uint16_t
 #endif
 #ifdef TEXT
 const char version_text[] = TEXT;
@@ -93,6 +97,7 @@ typedef struct {
     ptrdiff_t offset;
   } func;
   struct CallInfo *previous;
+  STATUS callstatus;
   union {
     struct {
       pad_t pad;
@@ -106,6 +111,14 @@ typedef struct {
 
 struct lua_State {
   HEADER;
+  byte_t allowhook;
+#ifdef STACKSIZE
+  int stacksize;
+#endif
+  union {
+    void *p;
+    ptrdiff_t offset;
+  } top;
   struct global_State *l_G;
   struct { /* a nameless member */
     int unused;
@@ -135,7 +148,10 @@ typedef struct LX {
 
 typedef struct global_State {
   pad_t pad;
-  void *strt;
+  struct {
+    int nuse, size;
+    TString **hash;
+  } strt;
 #if SHAPE == 55
   ptrdiff_t GCtotalbytes, GCdebt;
   LX mainth;
@@ -156,7 +172,8 @@ CClosure c_closure;
 
 int main(void) {
   PLACE(lua_State, tt), PLACE(lua_State, l_G), PLACE(lua_State, ci), PLACE(lua_State, base_ci);
-  PLACE(lua_State, stack), PLACE(lua_State, stack_last);
+  PLACE(lua_State, stack), PLACE(lua_State, stack_last), PLACE(lua_State, top), PLACE(lua_State, allowhook);
+  PLACE(global_State, strt.hash);
 #ifndef WITHOUT_JUMP
   PLACE(lua_State, errorJmp);
 #endif
@@ -173,7 +190,8 @@ int main(void) {
   AT("TString.tt", TString, tsv.tt), AT("TString.len", TString, tsv.len);
   SIZE("TString.contents", TString);
 #else
-  PLACE(global_State, GCdebt), PLACE(CallInfo, previous), PLACE(TString, tt), PLACE(TString, shrlen);
+  PLACE(global_State, GCdebt), PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
+  PLACE(TString, tt), PLACE(TString, shrlen);
   AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
   PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);
 #endif
@@ -211,6 +229,15 @@ typedef struct global_State {
   } gc;
   GCRef cur_L, jit_base, mainthref;
   int vmstate;
+  byte_t hookmask;
+#ifdef STRHASH
+  GCRef *strhash;
+#else
+  struct {
+    uint32_t mask;
+    GCRef *tab;
+  } str;
+#endif
 } global_State;
 typedef struct jit_State {
   pad_t pad;
@@ -263,7 +290,12 @@ int main(void) {
   PLACE(lua_State, gct), PLACE(lua_State, glref), PLACE(lua_State, base), PLACE(lua_State, top);
   PLACE(lua_State, maxstack), PLACE(lua_State, stack), PLACE(lua_State, cframe);
   PLACE(global_State, vmstate), PLACE(global_State, mainthref), PLACE(global_State, cur_L);
-  PLACE(global_State, jit_base), PLACE(global_State, gc.total);
+  PLACE(global_State, jit_base), PLACE(global_State, gc.total), PLACE(global_State, hookmask);
+#ifdef STRHASH
+  AT("global_State.str.tab", global_State, strhash);
+#else
+  PLACE(global_State, str.tab);
+#endif
   PLACE(GG_State, g), PLACE(GG_State, J), PLACE(GG_State, dispatch), PLACE(GG_State, bcff);
   PLACE(jit_State, trace), PLACE(jit_State, sizetrace);
   AT("GCfunc.ffid", GCfuncL, ffid), AT("GCfunc.pc", GCfuncL, pc), AT("GCfunc.f", GCfuncC, f);

@@ -8,7 +8,7 @@ fixture() {
   ${CC:-cc} -g -Wl,--build-id -o "$name" "$root/tests/cli/layout_fixture.c" "$@" || fail "the fixture does not compile"
 }
 # STRUCT.field=number, one to a line, sorted
-fields() { awk '/^  / { for (i = 2; i <= NF; i++) print $1 "." $i }' "$1" | grep -vE '^(tag|cframe)\.' | sort; }
+fields() { awk '/^  / { for (i = 2; i <= NF; i++) print $1 "." $i }' "$1" | grep -vE '^(tag|cframe|callstatus)\.' | sort; }
 build_id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }
 
 says_what_the_compiler_says() { # HEAD FLAGS…
@@ -33,11 +33,26 @@ test_shape_of_5_4() {
 test_shape_of_5_5() {
   says_what_the_compiler_says 'puc 5.5 "Lua 5.5 of lua"' -DSHAPE=55 -DPAD=200
 }
+# in which bit of callstatus a finalizer shows
+test_bit_of_finalizers() {
+  says_what_the_compiler_says 'puc 5.4 "Lua 5.4 of lua"' -DSHAPE=54
+  has out "  callstatus fin=7"
+  says_what_the_compiler_says 'puc 5.4 "Lua 5.4 of lua"' -DSHAPE=54 -DSTACKSIZE
+  has out "  callstatus fin=6"
+  says_what_the_compiler_says 'puc 5.5 "Lua 5.5 of lua"' -DSHAPE=55 -DSTATUS=uint32_t
+  has out "  callstatus fin=24"
+  for flags in "-DSHAPE=51" "-DSHAPE=54 -DSTATUS=byte_t"; do
+    fixture lua $flags
+    "$luapulse" layout lua >out || fail "status"
+    if grep "fin=" out; then fail "a bit that $flags has not"; fi
+  done
+}
 test_shape_of_luajit() {
   says_what_the_compiler_says 'luajit 5.1 "LuaJIT, GC64 of lua"' -DSHAPE=21 -DREF_BITS=64
   has out "  cframe L=16 pc=24 prev=32 nres=8"
   says_what_the_compiler_says 'luajit 5.1 "LuaJIT, GC32 of lua"' -DSHAPE=21 -DREF_BITS=32 -DPAD=77
   has out "  cframe L=24 pc=28 prev=32 nres=16"
+  says_what_the_compiler_says 'luajit 5.1 "LuaJIT, GC64 of lua"' -DSHAPE=21 -DREF_BITS=64 -DSTRHASH
 }
 test_every_way_debug_information_is_written() {
   local flags
@@ -244,7 +259,7 @@ test_run_refuses_what_is_no_layout() {
   run_refused "it is empty" lua5.4 empty
   run_refused "cannot be read" lua5.4 folder
   run_refused "line 1: expected \`layout\`, not" lua5.4 binary
-  run_refused "the layout \"Lua 5.1\" does not say" lua5.1 cut
+  run_refused "the layout \"Lua 5.1-5.1.2\" does not say" lua5.1 cut
   refused 1 "cannot read the layout file missing" run --layout missing -o result.layout -f pprof -- lua5.4 program.lua
   refused 2 "--layout needs a value" run -o p.html --layout
 }

@@ -52,6 +52,125 @@ static void every_known_layout_prints_and_parses_back(void **state) {
   assert_true(count > 10);
 }
 
+static bool is_optional_and_new(const char *field) {
+  static const char *const fields[] = {
+      "top=", "allowhook=", "strt.hash=", "callstatus=", "hookmask=", "str.tab=", "fin="};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
+  return false;
+}
+
+/* Lays the text out as before there were the optional fields. */
+static void take_optional_fields_out(char *text, bool puc) {
+  char *to = text;
+  for (const char *at = text; *at != '\0';) {
+    const char *word = at + strspn(at, " ");
+    size_t len = strcspn(at + (word - at), " \n");
+    bool top_of_luajit = !puc && strncmp(word, "top=", 4) == 0; /* which it cannot do without */
+    if (word == at || !is_optional_and_new(word) || top_of_luajit) {
+      size_t all = word == at ? strcspn(at, " ") : (size_t)(word - at) + len;
+      memmove(to, at, all);
+      to += all;
+      at += all;
+    } else {
+      at = word + len;
+    }
+  }
+  *to = '\0';
+}
+
+static void files_without_the_optional_fields_are_read(void **state) {
+  (void)state;
+  char text[TEXT_BYTES];
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    size_t at = 0;
+    layout_t expected = *known, layout;
+    layout_error_t error;
+    bool puc = known->family == LAYOUT_PUC;
+    layout_print(known, text, sizeof text);
+    take_optional_fields_out(text, puc);
+    if (puc) {
+      expected.puc.state_top = expected.puc.state_allowhook = expected.puc.global_strings = LAYOUT_ABSENT;
+      expected.puc.ci_status = expected.puc.status_finalizer = LAYOUT_ABSENT;
+    } else {
+      expected.luajit.global_hookmask = expected.luajit.global_strings = LAYOUT_ABSENT;
+    }
+    if (!parse(text, strlen(text), &at, &layout, &error)) fail_msg("%s: %s", text, error.text);
+    assert_true(same_layout(&expected, &layout));
+  }
+}
+
+static void known_layouts_have_what_their_lua_has(void **state) {
+  (void)state;
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
+    if (known->family == LAYOUT_LUAJIT) {
+      assert_int_not_equal(known->luajit.global_hookmask, LAYOUT_ABSENT);
+      assert_int_not_equal(known->luajit.global_strings, LAYOUT_ABSENT);
+      continue;
+    }
+    const layout_puc_t *l = &known->puc;
+    assert_int_equal(l->state_top, 16);
+    assert_int_not_equal(l->state_allowhook, LAYOUT_ABSENT);
+    assert_int_not_equal(l->global_strings, LAYOUT_ABSENT);
+    assert_int_equal(l->ci_status == LAYOUT_ABSENT, known->language == 51);
+    /* 5.3.4 has it first; 5.4.1 and 5.4.2 share a layout, but not the bit */
+    bool early = known->language <= 52 || strcmp(known->name, "Lua 5.3.0") == 0 ||
+                 strcmp(known->name, "Lua 5.3.1") == 0 || strcmp(known->name, "Lua 5.3.2") == 0;
+    bool unclear = strcmp(known->name, "Lua 5.4.1-5.4.2") == 0;
+    assert_int_equal(l->status_finalizer == LAYOUT_ABSENT, early || unclear);
+  }
+}
+
+/* Without a file's other fields at odds: each alone must be refused. */
+static void optional_fields_where_they_cannot_be(void **state) {
+  (void)state;
+  static const struct {
+    uint8_t family;
+    const char *key;
+    uint16_t most; /* the largest number that may be; one more may not */
+  } limits[] = {
+      {LAYOUT_PUC, "lua_State.top", 1024 - 8},
+      {LAYOUT_PUC, "lua_State.allowhook", 1023},
+      {LAYOUT_PUC, "global_State.strt.hash", 8192 - 8},
+      {LAYOUT_PUC, "CallInfo.callstatus", 0},
+      {LAYOUT_PUC, "callstatus.fin", 31},
+      {LAYOUT_LUAJIT, "global_State.hookmask", 0},
+      {LAYOUT_LUAJIT, "global_State.str.tab", 0},
+  };
+  char text[TEXT_BYTES];
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++)
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+      uint16_t most = limits[k].most;
+      if (known->family != limits[k].family) continue;
+      if (known->family == LAYOUT_PUC && known->language == 51 && strstr(limits[k].key, "callstatus") != NULL)
+        continue;
+      if (strcmp(limits[k].key, "CallInfo.callstatus") == 0) {
+        uint16_t bit = known->puc.status_finalizer;
+        most = (uint16_t)(known->puc.ci_size - (bit != LAYOUT_ABSENT ? bit / 8 + 1 : 1));
+      } else if (strcmp(limits[k].key, "callstatus.fin") == 0) { /* it must lie in CallInfo as well */
+        uint16_t bits = (uint16_t)(8 * (known->puc.ci_size - known->puc.ci_status));
+        most = bits <= most ? (uint16_t)(bits - 1) : most;
+      } else if (known->family == LAYOUT_LUAJIT) {
+        most = (uint16_t)(known->luajit.gg_jit - known->luajit.gg_global -
+                          (strstr(limits[k].key, "str.tab") != NULL ? 8 : 1));
+      }
+      for (int more = 0; more < 3; more++) {
+        uint16_t number = more < 2 ? (uint16_t)(most + more) : 65534;
+        size_t at = 0;
+        layout_t layout = *known, back;
+        layout_error_t error;
+        assert_true(layout_set(&layout, limits[k].key, strlen(limits[k].key), number));
+        layout_print(&layout, text, sizeof text);
+        if (parse(text, strlen(text), &at, &back, &error) != (more == 0))
+          fail_msg("%s: %s=%d: %s", known->name, limits[k].key, number, error.text);
+        if (more > 0) assert_non_null(strstr(error.text, "where it cannot be"));
+      }
+    }
+}
+
 /* An error in the files would end the list early, in silence. */
 static void every_block_of_the_files_is_known(void **state) {
   (void)state;
@@ -259,6 +378,9 @@ static void set_takes_the_keys_of_its_family_only(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_known_layout_prints_and_parses_back),
+    cmocka_unit_test(files_without_the_optional_fields_are_read),
+    cmocka_unit_test(known_layouts_have_what_their_lua_has),
+    cmocka_unit_test(optional_fields_where_they_cannot_be),
     cmocka_unit_test(every_block_of_the_files_is_known),
     cmocka_unit_test(print_is_cut_at_size_and_tells_the_whole_length),
     cmocka_unit_test(blocks_follow_each_other_among_comments),

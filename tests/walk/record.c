@@ -207,12 +207,21 @@ static bool fits(target_t *target, walk_t *walk, const layout_t *layout) {
   return walk_frames(walk) == WALK_OK && is_sane(target, walk);
 }
 
-/* The layout the memory has; NULL when none fits. Stops when two do. */
+/* Whether a walk cannot tell them apart. */
+static bool are_alike(layout_t a, const layout_t *b) {
+  if (a.family != LAYOUT_PUC || b->family != LAYOUT_PUC) return false;
+  a.puc.state_allowhook = b->puc.state_allowhook;
+  a.puc.status_finalizer = b->puc.status_finalizer;
+  return memcmp(&a.puc, &b->puc, sizeof a.puc) == 0;
+}
+
+/* The layout the memory has, the newest of those that are alike; NULL when none fits. Stops when two others do. */
 static const layout_t *choose(target_t *target, walk_t *walk, const char *forced) {
   const layout_t *layout, *found = NULL;
   for (size_t i = 0; (layout = layout_known(i)) != NULL; i++) {
     if (forced != NULL ? strcmp(layout->name, forced) != 0 : !fits(target, walk, layout)) continue;
-    if (found != NULL) die("both \"%s\" and \"%s\" fit: choose by -l", found->name, layout->name);
+    if (found != NULL && !are_alike(*found, layout))
+      die("both \"%s\" and \"%s\" fit: choose by -l", found->name, layout->name);
     found = layout;
   }
   return found != NULL && fits(target, walk, found) ? found : NULL;
