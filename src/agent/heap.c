@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/budget.h"
+#include "agent/engine.h"
 #include "agent/heap_cycle.h"
 #include "agent/heap_site.h"
 #include "profile/mem.h"
@@ -47,34 +48,45 @@ static void filter_add(heap_t *heap, uint64_t address) {
 
 bool heap_enter(vm_t *vm) {
   if (atomic_load_explicit(&vm->inside, memory_order_relaxed)) return false;
-  vm_keep_out(vm);
+  if (vm->heap->interrupted) vm_keep_out(vm);
   return true;
 }
 
-static void leave(vm_t *vm, bool entered) {
-  if (entered) vm_let_in(vm);
+void heap_leave(vm_t *vm, bool entered) {
+  if (entered && vm->heap->interrupted) vm_let_in(vm);
 }
 
 static void forget(heap_t *heap, uint64_t address, size_t size) {
   bool entered = heap_enter(heap->vm);
-  if (heap->traced) heap_site_freed(heap->walk, address, size);
+  if (heap->traced) heap_site_freed(heap, address, size);
   live_heap_remove(&heap->vm->live, address);
-  leave(heap->vm, entered);
+  heap_leave(heap->vm, entered);
 }
 
-static inline void count_free(live_heap_totals_t *totals, size_t size) {
-  totals->free_bytes_total += size;
-  totals->free_objects_total++;
+static inline void count_free(heap_t *heap, size_t size) {
+  heap->free_bytes += size;
+  heap->free_objects++;
 }
 
-static inline void count_alloc(live_heap_totals_t *totals, size_t size) {
-  totals->alloc_bytes_total += size;
-  totals->alloc_objects_total++;
+static void draw_gap(heap_t *heap) {
+  int64_t gap = heap_gap(&heap->rate, &heap->random);
+  heap->granted += (uint64_t)gap - (uint64_t)heap->left;
+  heap->left = gap;
+}
+
+/* Brings the totals that others read up to date. */
+static void publish(heap_t *heap) {
+  live_heap_totals_t *totals = heap->totals;
+  totals->alloc_bytes_total = heap->granted - (uint64_t)heap->left;
+  totals->alloc_objects_total = heap->alloc_objects;
+  totals->free_bytes_total = heap->free_bytes;
+  totals->free_objects_total = heap->free_objects;
 }
 
 /* A block grows, shrinks or moves: it is freed, and allocated anew. */
-static inline void count_realloc(live_heap_totals_t *totals, const heap_request_t *request, const void *result) {
-  count_free(totals, request->old_size);
+static inline void count_realloc(heap_t *heap, const heap_request_t *request, const void *result) {
+  live_heap_totals_t *totals = heap->totals;
+  count_free(heap, request->old_size);
   totals->realloc_total++;
   if (request->new_size > request->old_size) totals->realloc_grow_total++;
   if (request->new_size < request->old_size) totals->realloc_shrink_total++;
@@ -97,26 +109,26 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   live_ref_t site = 0;
   bool entered = heap_enter(vm);
   if (wanted) site = entered ? heap_site(heap, request) : heap_own_site(heap);
-  leave(vm, entered); /* the host's allocator may take its time: ticks meanwhile are welcome */
+  heap_leave(vm, entered); /* the host's allocator may take its time: ticks meanwhile are welcome */
   void *result = heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
   if (result == NULL) { /* the old block stays, and so does what is known of it */
-    if (!wanted) heap->left += (int64_t)request->new_size;
-    if (wanted) heap->left = heap_gap(&heap->rate, &heap->random);
+    heap->left += (int64_t)request->new_size;
     heap->totals->failed_total++;
     return NULL;
   }
   entered = heap_enter(vm);
   if (request->address != 0) {
-    if (heap->traced) heap_site_freed(heap->walk, request->address, request->old_size);
+    if (heap->traced) heap_site_freed(heap, request->address, request->old_size);
     live_heap_remove(&vm->live, request->address);
-    count_realloc(heap->totals, request, result);
+    count_realloc(heap, request, result);
   }
-  count_alloc(heap->totals, request->new_size);
+  heap->alloc_objects++;
   if (wanted) {
     enter_block(heap, site, (uint64_t)(uintptr_t)result, request->new_size);
-    heap->left = heap_gap(&heap->rate, &heap->random);
+    draw_gap(heap);
   }
-  leave(vm, entered);
+  publish(heap);
+  heap_leave(vm, entered);
   return result;
 }
 
@@ -139,7 +151,7 @@ static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   uint64_t address = (uint64_t)(uintptr_t)block;
   if (new_size == 0) {
     if (block != NULL) {
-      count_free(heap->totals, old_size);
+      count_free(heap, old_size);
       if (heap->traced || may_be_followed(heap, address)) forget(heap, address, old_size);
     }
     return heap->allocate(heap->ud, block, old_size, new_size);
@@ -153,8 +165,8 @@ static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
     heap->totals->failed_total++;
     return NULL;
   }
-  count_alloc(heap->totals, new_size);
-  if (block != NULL) count_realloc(heap->totals, &request, result);
+  heap->alloc_objects++;
+  if (block != NULL) count_realloc(heap, &request, result);
   return result;
 }
 
@@ -224,6 +236,9 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->walk = walk;
   heap->traced = vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING;
   heap->totals = live_heap_totals(&vm->live);
+  heap->interrupted = vm->engine == &engine_walk || vm->engine->asks_lua;
+  heap->alloc_objects = heap->free_objects = heap->free_bytes = heap->granted = 0;
+  heap->left = 0;
   heap->filter_age = 0;
   for (size_t i = 0; i < HEAP_FILTER_BITS / 64; i++) heap->filter[i] = 0;
   heap->random.state = random_next(&vm->random);
@@ -262,10 +277,11 @@ void heap_pause(vm_t *vm, bool pause) {
 void heap_set_mean(vm_t *vm, size_t mean) {
   heap_t *heap = vm->heap;
   heap->rate = heap_rate(mean);
-  heap->left = heap_gap(&heap->rate, &heap->random);
+  draw_gap(heap);
 }
 
 void heap_note_memory(vm_t *vm, lua_State *L) {
+  publish(vm->heap);
   int kilobytes = lua_gc(L, LUA_GCCOUNT, 0); /* negative inside a finalizer, from 5.4.4 on */
   if (kilobytes < 0) return;
   vm->heap->totals->vm_bytes = (uint64_t)kilobytes * 1024 + (uint64_t)lua_gc(L, LUA_GCCOUNTB, 0);

@@ -28,11 +28,16 @@ enum { HEAP_FILTER_BITS = 65536 };
 struct heap_walk; /* see heap_site.h */
 
 typedef struct heap {
+  /* what every allocation touches, in one cache line */
   lua_Alloc allocate; /* the host's … */
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
   bool traced;
-  int64_t left; /* bytes until the next sample */
+  bool interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
+  int64_t left;     /* bytes until the next sample */
+  uint64_t alloc_objects, free_objects, free_bytes;
+
+  uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   uint64_t filter[HEAP_FILTER_BITS / 64]; /* where it has no bit for an address, no such block is followed */
   uint32_t filter_age;                    /* blocks entered since the filter was made */
@@ -59,6 +64,7 @@ void heap_collect(lua_State *L);
 
 /* The profiler is at work on the thread that runs the VM, maybe already: false then, and nothing is to be undone. */
 bool heap_enter(vm_t *vm);
+void heap_leave(vm_t *vm, bool entered);
 
 int heap_guard_forks(void); /* errno or 0; see fork_guard.h */
 

@@ -23,10 +23,13 @@ static int on_collected(lua_State *L) {
   if (vm == NULL || vm->pid != getpid() || vm->heap == NULL || vm->heap->totals == NULL ||
       *session != vm->heap->session)
     return 0;
-  bool entered = heap_enter(vm); /* what is allocated here is the profiler's */
+  bool entered = heap_enter(vm);
   live_heap_end_cycle(&vm->live);
+  /* what is allocated here is the profiler's */
+  bool was_inside = atomic_exchange_explicit(&vm->inside, true, memory_order_relaxed);
   lv_protected_call(L, make_next, vm);
-  if (entered) vm_let_in(vm);
+  atomic_store_explicit(&vm->inside, was_inside, memory_order_relaxed);
+  heap_leave(vm, entered);
   return 0;
 }
 

@@ -81,6 +81,7 @@ heap_walk_t *heap_walk_new(vm_t *vm) {
   w->walk.inert = is_inert;
   w->walk.context = &vm->global;
   w->walk.calm = true;
+  w->walk.mark_collector = true;
   w->walk.alone = true;
   w->walk.likely_global = vm->global;
   w->walk.likely_main = vm->main_state;
@@ -156,7 +157,6 @@ static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason) {
     return sampler_walked_node(vm, &w->walk, &w->path);
   }
   w->walk.vmstate = WALK_VM_NONE;
-  w->walk.states[0].state = 0; /* of no coroutine: no labels */
   if (reason == WALK_NO_STATE) return vm->outside_node; /* the host itself, by the C interface */
   atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
   live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
@@ -172,6 +172,38 @@ __attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, bool se
   return reason == WALK_OK ? walk_frames(&w->walk) : reason;
 }
 
+static uint64_t load64(uint64_t address) {
+  return *(const uint64_t *)(uintptr_t)address;
+}
+
+/* The array of the string table, a live object of the VM's; 0 when the layout does not tell where. */
+static uint64_t string_table(const vm_t *vm) {
+  const layout_t *l = walk_setup_layout();
+  uint16_t offset = l->family == LAYOUT_PUC ? l->puc.global_strings : l->luajit.global_strings;
+  return offset != LAYOUT_ABSENT ? load64(vm->global + offset) : 0;
+}
+
+static bool is_stack(const walk_t *walk, uint64_t address) {
+  for (uint32_t i = 0; i < walk->state_count; i++)
+    if (walk->states[i].stack == address) return true;
+  return false;
+}
+
+/* Who allocates, when it is not the function that runs: the parser, the collector, the table of strings. 0: nobody else. */
+static live_ref_t actor(heap_t *heap, const heap_request_t *request, walk_reason_t reason) {
+  vm_t *vm = heap->vm;
+  heap_walk_t *w = heap->walk;
+  walk_t *walk = &w->walk;
+  bool shrinks = request->address != 0 && request->new_size < request->old_size;
+  if (walk->vmstate == WALK_VM_GC && reason == WALK_OK && !walk->collector_marked) return vm->collector_function;
+  if (request->address != 0 && request->address == string_table(vm))
+    return shrinks ? vm->collector_function : w->string_table_function;
+  if (shrinks && is_stack(walk, request->address)) return vm->collector_function;
+  if (walk->state_count == 0 || (reason == WALK_OK && walk->frames[0].kind == WALK_LUA)) return 0;
+  uint64_t source = walk_parsing(walk);
+  return source != 0 ? walked_parser(vm, walk, source) : 0;
+}
+
 live_ref_t heap_own_site(heap_t *heap) {
   return live_heap_site(&heap->vm->live, heap->walk->own_node, 0);
 }
@@ -183,7 +215,10 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
     vm->now = time_monotonic();
     live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
   }
-  live_ref_t node = node_of_walk(heap, walk_here(w, heap->traced));
+  walk_reason_t reason = walk_here(w, heap->traced);
+  live_ref_t node = node_of_walk(heap, reason);
+  live_ref_t other = actor(heap, request, reason);
+  if (node != 0 && other != 0) node = live_child(&vm->live, node, other, 0);
   live_ref_t labels = label_of_walk(vm, &w->walk, LABEL_NO_STATE, type_of(request));
   if (node == 0) {
     live_lose(&vm->live, LOSS_OVERFLOW, 1);
@@ -197,6 +232,7 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
   return w->last_site;
 }
 
-void heap_site_freed(heap_walk_t *w, uint64_t address, size_t size) {
+void heap_site_freed(heap_t *heap, uint64_t address, size_t size) {
+  heap_walk_t *w = heap->walk;
   if (w->walk.state_count > 0 && w->walk.states[0].state - address < size) w->walk.last_is_alive = false;
 }

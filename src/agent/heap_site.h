@@ -25,6 +25,6 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request);
 /* The site of what the profiler itself makes Lua allocate. */
 live_ref_t heap_own_site(heap_t *heap);
 /* A block was freed: what is remembered of it is not true any more. */
-void heap_site_freed(heap_walk_t *walk, uint64_t address, size_t size);
+void heap_site_freed(heap_t *heap, uint64_t address, size_t size);
 
 #endif

@@ -20,6 +20,7 @@ enum {
 };
 
 #define BUILTIN_KEY ((uint64_t)1 << 63)
+#define COLLECTOR_KEY (BUILTIN_KEY | (uint64_t)1 << 32)
 
 /* -- the cache ------------------------------------------------------------------------------------------- */
 
@@ -29,6 +30,8 @@ uint64_t walked_key(const walk_frame_t *frame) {
       return frame->proto;
     case WALK_C:
       return frame->code;
+    case WALK_COLLECTOR:
+      return COLLECTOR_KEY;
     default:
       return BUILTIN_KEY | frame->ffid;
   }
@@ -139,20 +142,39 @@ static live_ref_t enter_function(vm_t *vm, live_function_t *function, piece_t na
   return ref;
 }
 
+/* The file of a source, as Lua shows it; `chunk` is room for the name of one that has none. */
+static piece_t file_of_source(char *text, size_t len, char *chunk) {
+  static char unknown[] = "?";
+  if (len == 0) return (piece_t){unknown, 1};
+  if (text[0] != '@' && text[0] != '=') return name_of_chunk(text, len, chunk);
+  return (piece_t){text + 1, len - 1 < MAX_FILE ? len - 1 : MAX_FILE};
+}
+
+live_ref_t walked_parser(vm_t *vm, walk_t *walk, uint64_t source) {
+  static const char begin[] = "[parser: ";
+  char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[SHOWN_CHUNK + 20];
+  size_t len = 0, used = sizeof begin - 1;
+  if (!walk_string(walk, source, text, WALKED_TEXT, &len)) len = 0;
+  piece_t file = file_of_source(text, len < WALKED_TEXT ? len : WALKED_TEXT, chunk);
+  size_t shown = file.len < MAX_NAME - sizeof begin - 1 ? file.len : MAX_NAME - sizeof begin - 1;
+  memcpy(name, begin, used);
+  memcpy(name + used, file.bytes + (file.len - shown), shown); /* the end of a long path says more */
+  name[used + shown] = ']';
+  live_function_t function = {.name = live_string(&vm->live, name, used + shown + 1), .kind = LIVE_PSEUDO};
+  return function.name != 0 ? live_function(&vm->live, &function) : 0;
+}
+
 static live_ref_t enter_lua(vm_t *vm, walk_t *walk, const walk_proto_t *proto, uint32_t code) {
   char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[SHOWN_CHUNK + 20];
-  static char unknown[] = "?", main_chunk[] = "main chunk";
+  static char main_chunk[] = "main chunk";
   size_t len = 0;
   if (!walk_string(walk, proto->source, text, WALKED_TEXT, &len)) len = 0;
   if (len > WALKED_TEXT) len = WALKED_TEXT;
-  piece_t file = {unknown, 1}, called = {name, 0};
+  piece_t file = file_of_source(text, len, chunk), called = {name, 0};
   uint32_t rank = NAME_PLACE;
-  if (len > 0 && (text[0] == '@' || text[0] == '=')) {
-    file = (piece_t){text + 1, len - 1 < MAX_FILE ? len - 1 : MAX_FILE};
-  } else if (len > 0) {
+  if (len > 0 && text[0] != '@' && text[0] != '=') {
     called.len = proto->line > 0 ? definition_name(text, len, (uint32_t)proto->line, name, sizeof name) : 0;
     if (called.len > 0) rank = NAME_DEFINITION;
-    file = name_of_chunk(text, len, chunk);
   }
   if (proto->line == 0) {
     called = (piece_t){main_chunk, sizeof main_chunk - 1};
@@ -211,9 +233,10 @@ static walked_entry_t *enter(vm_t *vm, walk_t *walk, const walk_frame_t *frame, 
 }
 
 live_ref_t walked_function(vm_t *vm, walk_t *walk, const walk_frame_t *frame, int32_t *line) {
+  *line = 0;
+  if (frame->kind == WALK_COLLECTOR) return vm->collector_function;
   walked_entry_t *entry = walked_find(vm, walked_key(frame));
   walk_proto_t proto;
-  *line = 0;
   if (frame->kind == WALK_LUA) {
     if (!walk_proto(walk, frame->proto, WALK_LIVE, &proto)) return 0;
     *line = frame->pc != 0 ? walk_line(walk, &proto, frame->pc) : 0;

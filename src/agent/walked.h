@@ -30,6 +30,8 @@ typedef struct {
 uint64_t walked_key(const walk_frame_t *frame);
 /* The live function and the line of the frame; 0 when the tables are full. */
 live_ref_t walked_function(struct vm *vm, walk_t *walk, const walk_frame_t *frame, int32_t *line);
+/* The function that stands for the parser at work on the chunk of that source. */
+live_ref_t walked_parser(struct vm *vm, walk_t *walk, uint64_t source);
 /* True when the entry made for the frame still stands: `frame` was seen before with the same key. */
 bool walked_still(struct vm *vm, walk_t *walk, const walk_frame_t *frame);
 /* The entry of a key, or NULL. */

@@ -24,9 +24,12 @@ enum {
   LINK_TYPE_P = 7,
   LINK_LUA = 0,  /* called by Lua code: the link is the caller's pc */
   LINK_C = 1,    /* called through the C interface */
+  LINK_CP = 5,   /* the same, protected */
   LINK_CONT = 2, /* called for a metamethod: the pc stands in a slot below */
   LINK_VARG = 3  /* the same function again: its copy of a vararg frame */
 };
+
+enum { HOOK_GC = 0x40, VALUE_STRING = 0x1fffb, VALUE_TABLE = 0x1fff4 /* what stands above the 47 bits of a reference */ };
 
 /* Complement of g->vmstate when no trace runs. */
 enum { VMST_INTERP, VMST_C, VMST_GC, VMST_EXIT, VMST_RECORD, VMST_OPT, VMST_ASM };
@@ -294,13 +297,40 @@ static walk_trust_t trust_at(const walk_t *walk, uint32_t depth, bool running) {
   return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_GUESS : WALK_LIVE;
 }
 
+/* -- the collector, the parser ---------------------------------------------------------------------------------- */
+
+bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {
+  const layout_luajit_t *l = &walk->layout->luajit;
+  uint8_t mask = 0;
+  if (l->global_hookmask == LAYOUT_ABSENT) return false;
+  return walk_read(walk->memory, &mask, state->global + l->global_hookmask, 1, trust_of_vm(walk)) &&
+         (mask & HOOK_GC) != 0;
+}
+
+/* The parser runs in a protected C call, whose frame tells how high the stack was; there it puts the chunk's name, a table
+ * above it. */
+uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state) {
+  const layout_luajit_t *l = &walk->layout->luajit;
+  uint64_t slots[2], slot;
+  int32_t results;
+  if (!two_slots(walk)) return 0;
+  if (!walk_read(walk->memory, &results, state->place + l->cframe_results, sizeof results, WALK_GUESS) || results >= 0)
+    return 0;
+  slot = state->stack + (uint64_t)(-(int64_t)results);
+  if (slot < state->stack || slot + sizeof slots > state->stack_end || (slot & (SLOT - 1)) != 0) return 0;
+  if (!walk_read(walk->memory, slots, slot, sizeof slots, WALK_GUESS)) return 0;
+  bool is_name = slots[0] >> 47 == VALUE_STRING && slots[1] >> 47 == VALUE_TABLE;
+  return is_name ? slots[0] & (((uint64_t)1 << 47) - 1) : 0;
+}
+
 static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const top_t *top, bool running) {
   uint64_t bottom = state->stack + (two_slots(walk) ? SLOT : 0), pc = top->pc, start = top->base - SLOT;
   uint64_t distance = 0; /* to the caller's frame: the same for the same link */
   int64_t last_link = 0;
   cframes_t cframes = {state->place, start};
   const walk_frame_t *inner = NULL;
-  bool copy_above = false;
+  bool copy_above = false, finalizer_above = false;
+  bool finalizes = walk->mark_collector && running && luajit_finalizes(walk, state);
   uint32_t steps = 0;
   for (uint64_t f = start; f > bottom; steps++) {
     link_t link;
@@ -319,6 +349,12 @@ static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const to
         *frame = *inner; /* recursion */
       else if (!read_function(walk, link.function, trust, frame))
         return WALK_BAD_FUNCTION;
+      if (finalizer_above && frame->kind == WALK_LUA && walk->frame_count + 1 < WALK_MAX_FRAMES) {
+        walk_frame_t caller = *frame; /* a Lua function calls nothing through the C interface: the collector did */
+        walk_add_collector(walk);
+        frame = &walk->frames[walk->frame_count];
+        *frame = caller;
+      }
       inner = frame;
       if (frame->kind == WALK_LUA) {
         if (steps == 0 && running && walk->trace != 0)
@@ -327,6 +363,7 @@ static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const to
       }
       walk->frame_count++;
     }
+    finalizer_above = finalizes && (link.link & LINK_TYPE_P) == LINK_CP;
     copy_above = (link.link & LINK_TYPE_P) == LINK_VARG;
     if (!copy_above) pc = return_pc(walk, state, &cframes, f, link.link);
     if (link.link != last_link) {

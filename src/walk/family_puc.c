@@ -10,6 +10,7 @@ enum {
   CLOSURE_BYTES = 48,
   SLOT_BYTES = 16,
   INSTRUCTION = 4,
+  PARSER_SLOTS = 64, /* looked at for what the parser has put there */
   ALLOCATOR_BYTES = 2048, /* of native stack between the allocator and the VM that called it, at most */
   RESERVE = 64 * SLOT_BYTES /* slots kept above the end of a stack, and some */
 };
@@ -183,14 +184,29 @@ typedef struct {
   uint8_t opcodes[4]; /* 255: none */
 } unsaved_t;
 
-static bool is_unsaved(walk_t *walk, uint64_t pc) {
+static uint32_t instruction_before(walk_t *walk, uint64_t pc) {
+  uint32_t instruction = 0;
+  walk_read(walk->memory, &instruction, pc - INSTRUCTION, sizeof instruction, WALK_LIVE);
+  return instruction;
+}
+
+/* 5.1 writes the upvalues of a closure as instructions behind the one that makes it, and steps through them. */
+static uint64_t past_upvalues_of_51(walk_t *walk, uint64_t code, uint64_t pc) {
+  enum { MOVE = 0, GETUPVAL = 4, MAX_UPVALUES = 60, OPCODE = 63 };
+  for (int i = 0; i < MAX_UPVALUES && pc > code + INSTRUCTION; i++, pc -= INSTRUCTION) {
+    uint32_t opcode = instruction_before(walk, pc) & OPCODE;
+    if (opcode != MOVE && opcode != GETUPVAL) break;
+  }
+  return pc;
+}
+
+static bool is_unsaved(walk_t *walk, uint64_t code, uint64_t pc) {
   static const unsaved_t by_51 = {63, {10, 34, 36, 255}}; /* NEWTABLE, SETLIST, CLOSURE */
   static const unsaved_t by_54 = {127, {19, 78, 82, 255}}; /* NEWTABLE, SETLIST, EXTRAARG (of either) */
   static const unsaved_t by_55 = {127, {19, 78, 84, 255}};
   uint8_t language = walk->layout->language;
   const unsaved_t *unsaved = language == 51 ? &by_51 : language == 54 ? &by_54 : &by_55;
-  uint32_t instruction;
-  if (!walk_read(walk->memory, &instruction, pc - INSTRUCTION, sizeof instruction, WALK_LIVE)) return false;
+  uint32_t instruction = instruction_before(walk, language == 51 ? past_upvalues_of_51(walk, code, pc) : pc);
   for (int i = 0; i < 4; i++)
     if ((instruction & unsaved->opcode_mask) == unsaved->opcodes[i]) return true;
   return false;
@@ -211,7 +227,7 @@ static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const wal
     for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
       uint64_t word = words[i];
       if (word <= proto->code || word > proto->code_end || (word & 3) != 0) continue;
-      if (word == savedpc || is_unsaved(walk, word)) return word;
+      if (word == savedpc || is_unsaved(walk, proto->code, word)) return word;
     }
   }
   return savedpc;
@@ -228,21 +244,84 @@ static bool is_half_made(walk_t *walk, const walk_frame_t *frame, uint64_t saved
          (savedpc <= proto.code || savedpc > proto.code_end);
 }
 
+/* -- the collector, the parser -------------------------------------------------------------------------------- */
+
+/* Hooks are off while a finalizer runs (and while a hook does). */
+bool puc_finalizes(walk_t *walk, const walk_state_t *state) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t allowed = 1;
+  if (l->state_allowhook == LAYOUT_ABSENT) return false;
+  return walk_read(walk->memory, &allowed, state->state + l->state_allowhook, 1, WALK_LIVE) && allowed == 0;
+}
+
+/* True when the function of the call record was interrupted by a finalizer. */
+static bool was_interrupted(walk_t *walk, uint64_t call) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bits = 0;
+  if (l->ci_status == LAYOUT_ABSENT || l->status_finalizer == LAYOUT_ABSENT) return false;
+  if (!walk_read(walk->memory, &bits, call + l->ci_status + l->status_finalizer / 8u, 1, WALK_LIVE)) return false;
+  return (bits >> l->status_finalizer % 8 & 1) != 0;
+}
+
+/* What the parser keeps in stack slots: 5.1 the prototype it makes, later ones its closure, whose first upvalue is set last. */
+static uint64_t source_in_slot(walk_t *walk, uint64_t slot) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[CLOSURE_BYTES];
+  uint64_t proto, source = 0;
+  if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, WALK_LIVE)) return 0;
+  uint32_t tag = l->tag_bytes == 1 ? bytes[8] : bytes_u32(bytes, 8);
+  proto = bytes_u64(bytes, 0);
+  if (walk->layout->language == 51) {
+    if (tag != l->tag_proto) return 0;
+  } else {
+    if (tag != l->tag_lua || !walk_read(walk->memory, bytes, proto, l->closure_proto + 8, WALK_LIVE)) return 0;
+    uint64_t upvalue = 0, closure = proto;
+    proto = bytes_u64(bytes, l->closure_proto);
+    if (proto == 0 || bytes[l->closure_tag + 2] == 0) return 0; /* upvalues: a chunk has at least one */
+    walk_read(walk->memory, &upvalue, closure + l->closure_proto + 8, 8, WALK_LIVE);
+    if (upvalue != 0) return 0;
+  }
+  return walk_read(walk->memory, &source, proto + l->proto_source, 8, WALK_LIVE) ? source : 0;
+}
+
+uint64_t puc_parsing(walk_t *walk, const walk_state_t *state) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint64_t top, bottom = state->stack;
+  call_t call;
+  if (l->state_top == LAYOUT_ABSENT) return 0;
+  if (!walk_read(walk->memory, &top, state->state + l->state_top, 8, WALK_LIVE)) return 0;
+  if (state->call != state->first && read_call(walk, state->call, &call)) bottom = call.func;
+  if (bottom < state->stack || top < bottom || top > state->stack_end + RESERVE) return 0; /* the stack is being moved */
+  for (uint32_t i = 0; i < PARSER_SLOTS && top > bottom + SLOT_BYTES; i++) {
+    top -= SLOT_BYTES;
+    uint64_t source = source_in_slot(walk, top);
+    if (source != 0) return source;
+  }
+  return 0;
+}
+
+/* -- all calls of a coroutine: the frames ----------------------------------------------------------------------- */
+
 walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
   const layout_puc_t *l = &walk->layout->puc;
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   uint64_t at = state->call;
   const walk_frame_t *inner = NULL;
   call_t call;
+  bool finalizes = walk->mark_collector && running && puc_finalizes(walk, state);
   expect_memory(walk, state);
   if (!linked && (at < state->first || (at - state->first) % l->ci_size != 0)) return WALK_BAD_CALLINFO;
   for (uint32_t depth = 0; at != state->first; depth++, at = call.previous) {
     bool top = depth == 0;
+    if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
+    if (finalizes && was_interrupted(walk, at) && !walk_add_collector(walk)) {
+      walk->truncated = true;
+      return WALK_OK;
+    }
     if (walk->frame_count == WALK_MAX_FRAMES) {
       walk->truncated = true;
       return WALK_OK;
     }
-    if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
     walk_frame_t *frame = &walk->frames[walk->frame_count];
     /* The topmost call may be in the making: its record is published before its slot is set. */
     walk_trust_t trust = top && running && !walk->calm ? WALK_GUESS : WALK_LIVE;

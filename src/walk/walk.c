@@ -8,8 +8,23 @@ static bool is_puc(const walk_t *walk) {
   return walk->layout->family == LAYOUT_PUC;
 }
 
+bool walk_add_collector(walk_t *walk) {
+  if (walk->frame_count == WALK_MAX_FRAMES) return false;
+  walk->frames[walk->frame_count++] = (walk_frame_t){.kind = WALK_COLLECTOR};
+  walk->collector_marked = true;
+  return true;
+}
+
+/* Where the finalizer begins is not always told: then the collector stands at the root. */
+static void mark_collector(walk_t *walk) {
+  if (!walk->mark_collector || walk->collector_marked || walk->frame_count == 0 || walk->truncated) return;
+  const walk_state_t *state = &walk->states[0];
+  if (is_puc(walk) ? puc_finalizes(walk, state) : luajit_finalizes(walk, state)) walk_add_collector(walk);
+}
+
 walk_reason_t walk_frames(walk_t *walk) {
   walk->frame_count = 0;
+  walk->collector_marked = false;
   walk->truncated = false;
   walk->vmstate = WALK_VM_NONE;
   for (uint32_t i = 0; i < walk->state_count && !walk->truncated; i++) {
@@ -17,7 +32,14 @@ walk_reason_t walk_frames(walk_t *walk) {
                                         : luajit_frames(walk, &walk->states[i], i == 0);
     if (reason != WALK_OK) return reason;
   }
+  mark_collector(walk);
   return walk->frame_count > 0 ? WALK_OK : WALK_NO_STATE;
+}
+
+uint64_t walk_parsing(walk_t *walk) {
+  if (!walk->calm || walk->state_count == 0) return 0;
+  const walk_state_t *state = &walk->states[0];
+  return is_puc(walk) ? puc_parsing(walk, state) : luajit_parsing(walk, state);
 }
 
 bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {

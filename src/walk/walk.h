@@ -36,7 +36,12 @@ typedef enum {
   WALK_REASONS
 } walk_reason_t;
 
-typedef enum { WALK_LUA, WALK_C, WALK_BUILTIN } walk_kind_t;
+typedef enum {
+  WALK_LUA,
+  WALK_C,
+  WALK_BUILTIN,
+  WALK_COLLECTOR /* no function: the collector, which called the finalizer above; only where it is asked for */
+} walk_kind_t;
 
 typedef struct {
   uint64_t function; /* the function object; 0 for a light C function */
@@ -87,6 +92,7 @@ typedef struct walk {
   /* The thread stands still in Lua's allocator: the walk is a call from there, not an interruption. Registers are not known
    * (all are on the native stack by then), and what is being made is not yet in sight: stacks and calls are whole. */
   bool calm;
+  bool mark_collector;      /* frames of finalizers are to stand above one of the collector */
   bool last_is_alive;       /* calm: the coroutine that ran in the last walk was not freed since */
   uint64_t stack_high;      /* end of the native stack, or a bound for it */
   bool stack_known;         /* it is the end: nothing up to it is a lua_State */
@@ -118,6 +124,7 @@ typedef struct walk {
   walk_frame_t frames[WALK_MAX_FRAMES];
   uint32_t frame_count;
   bool truncated;
+  bool collector_marked; /* one of them is the collector's */
   walk_vmstate_t vmstate;
   uint32_t trace; /* its number, when vmstate is WALK_VM_TRACE */
 
@@ -154,6 +161,10 @@ bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *
 /* What stands where a coroutine keeps its first function: tells it from another one at the same address. 0: unreadable. */
 uint64_t walk_body(walk_t *walk, const walk_state_t *state);
 uint64_t walk_body_offset(const layout_t *layout); /* from the bottom of its stack */
+
+/* The name of the chunk that is being compiled by the coroutine found first, a string object; 0 when none is, as far as can be
+ * told. Calm walks only. */
+uint64_t walk_parsing(walk_t *walk);
 
 const char *walk_reason_name(walk_reason_t reason);
 
