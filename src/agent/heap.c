@@ -12,7 +12,7 @@
 #include "agent/heap_site.h"
 #include "profile/mem.h"
 
-enum { FILTER_MAX_AGE = 8192 };
+enum { FILTER_MAX_AGE = 8192, STACK_WIPED = 768 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
 static heap_t *heaps;
@@ -142,6 +142,13 @@ static void *allocate_paused(heap_t *heap, void *block, size_t old_size, size_t 
   return result;
 }
 
+/* Wipes the native stack below the caller. The walk looks there for registers of the VM, which the functions about to be called
+ * put there; what earlier ones left in the gaps between, an old pc say, must not be taken for them. */
+__attribute__((noinline)) static void wipe_stack(void) {
+  uint64_t below[STACK_WIPED / sizeof(uint64_t)] = {0};
+  __asm__ volatile("" : : "r"(below) : "memory"); /* as if somebody read it */
+}
+
 static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   heap_t *heap = ud;
   int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
@@ -158,7 +165,10 @@ static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   }
   heap_request_t request = {address, old_size, new_size};
   heap->left -= (int64_t)new_size;
-  if (heap->left <= 0 || (block != NULL && may_be_followed(heap, address))) return allocate_seen(heap, &request);
+  if (heap->left <= 0 || (block != NULL && may_be_followed(heap, address))) {
+    wipe_stack();
+    return allocate_seen(heap, &request);
+  }
   void *result = heap->allocate(heap->ud, block, old_size, new_size);
   if (result == NULL) {
     heap->left += (int64_t)new_size;

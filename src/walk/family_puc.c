@@ -178,43 +178,84 @@ static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t sav
   return walk->registers.values[found];
 }
 
-/* Instructions that allocate without having saved the pc, by their numbers. */
-typedef struct {
-  uint32_t opcode_mask;
-  uint8_t opcodes[4]; /* 255: none */
-} unsaved_t;
-
-static uint32_t instruction_before(walk_t *walk, uint64_t pc) {
+static uint32_t instruction_at(walk_t *walk, uint64_t pc) {
   uint32_t instruction = 0;
-  walk_read(walk->memory, &instruction, pc - INSTRUCTION, sizeof instruction, WALK_LIVE);
+  walk_read(walk->memory, &instruction, pc, sizeof instruction, WALK_LIVE);
   return instruction;
 }
 
-/* 5.1 writes the upvalues of a closure as instructions behind the one that makes it, and steps through them. */
-static uint64_t past_upvalues_of_51(walk_t *walk, uint64_t code, uint64_t pc) {
-  enum { MOVE = 0, GETUPVAL = 4, MAX_UPVALUES = 60, OPCODE = 63 };
-  for (int i = 0; i < MAX_UPVALUES && pc > code + INSTRUCTION; i++, pc -= INSTRUCTION) {
-    uint32_t opcode = instruction_before(walk, pc) & OPCODE;
-    if (opcode != MOVE && opcode != GETUPVAL) break;
-  }
-  return pc;
+/* 5.4 and 5.5: true when the instruction before pc allocates without having saved the pc. */
+static bool is_unsaved(walk_t *walk, uint64_t pc) {
+  enum { OPCODE = 127, NEWTABLE = 19, SETLIST = 78, EXTRAARG_54 = 82, EXTRAARG_55 = 84 };
+  uint32_t opcode = instruction_at(walk, pc - INSTRUCTION) & OPCODE;
+  return opcode == NEWTABLE || opcode == SETLIST ||
+         opcode == (walk->layout->language == 54 ? EXTRAARG_54 : EXTRAARG_55); /* of either of them */
 }
 
-static bool is_unsaved(walk_t *walk, uint64_t code, uint64_t pc) {
-  static const unsaved_t by_51 = {63, {10, 34, 36, 255}}; /* NEWTABLE, SETLIST, CLOSURE */
-  static const unsaved_t by_54 = {127, {19, 78, 82, 255}}; /* NEWTABLE, SETLIST, EXTRAARG (of either) */
-  static const unsaved_t by_55 = {127, {19, 78, 84, 255}};
-  uint8_t language = walk->layout->language;
-  const unsaved_t *unsaved = language == 51 ? &by_51 : language == 54 ? &by_54 : &by_55;
-  uint32_t instruction = instruction_before(walk, language == 51 ? past_upvalues_of_51(walk, code, pc) : pc);
-  for (int i = 0; i < 4; i++)
-    if ((instruction & unsaved->opcode_mask) == unsaved->opcodes[i]) return true;
+/* 5.1: instructions that allocate unsaved are NEWTABLE, SETLIST and CLOSURE; the first and the last save the pc when they are
+ * done. */
+enum {
+  MOVE = 0,
+  LOADBOOL = 2,
+  GETUPVAL = 4,
+  SETUPVAL = 8,
+  NEWTABLE = 10,
+  NOT = 19,
+  LEN = 20,
+  JMP = 22,
+  TEST = 26,
+  TESTSET = 27,
+  FORLOOP = 31,
+  SETLIST = 34,
+  CLOSE = 35,
+  CLOSURE = 36
+};
+
+static uint32_t opcode_51(uint32_t instruction) {
+  return instruction & 63;
+}
+
+/* Where the instruction before pc begins: a closure's upvalues are written as instructions behind it, and stepped through. */
+static uint64_t unsaved_51(walk_t *walk, const walk_proto_t *proto, uint64_t pc) {
+  enum { MAX_UPVALUES = 60 };
+  uint64_t at = pc - INSTRUCTION;
+  uint32_t opcode = opcode_51(instruction_at(walk, at));
+  for (int i = 0; i < MAX_UPVALUES && (opcode == MOVE || opcode == GETUPVAL) && at > proto->code; i++) {
+    at -= INSTRUCTION;
+    opcode = opcode_51(instruction_at(walk, at));
+    if (opcode == NEWTABLE || opcode == SETLIST) return 0;
+  }
+  return opcode == NEWTABLE || opcode == SETLIST || opcode == CLOSURE ? at : 0;
+}
+
+/* True when the VM may have come from `from` to `to` without saving the pc on its way: else `to` is an old one. */
+static bool is_reachable_51(walk_t *walk, const walk_proto_t *proto, uint64_t from, uint64_t to) {
+  enum { MAX_STEPS = 128, MAX_BRANCHES = 16 };
+  uint64_t branches[MAX_BRANCHES] = {from};
+  int count = 1;
+  for (int steps = 0; steps < MAX_STEPS && count > 0;) {
+    uint64_t pc = branches[--count];
+    for (bool on = true; on && steps < MAX_STEPS && pc >= proto->code && pc < proto->code_end; steps++) {
+      if (pc == to) return true;
+      uint32_t instruction = instruction_at(walk, pc), opcode = opcode_51(instruction);
+      uint64_t next = pc + INSTRUCTION;
+      uint64_t target = next + (uint64_t)(((int64_t)(instruction >> 14) - 131071) * INSTRUCTION);
+      bool branches_off = opcode == FORLOOP || opcode == TEST || opcode == TESTSET || opcode == LOADBOOL;
+      if (opcode != FORLOOP) target = branches_off ? next + INSTRUCTION : target;
+      if (branches_off && count < MAX_BRANCHES) branches[count++] = target;
+      pc = opcode == JMP ? target : next;
+      /* arithmetic on numbers and the length of a table are done without a save */
+      on = opcode <= GETUPVAL || opcode == SETUPVAL || (opcode >= 12 && opcode <= LEN) || opcode == JMP ||
+           branches_off || opcode == SETLIST || opcode == CLOSE;
+    }
+  }
   return false;
 }
 
 /* In the allocator the pc is on the native stack, where one of the functions called by the VM has put the register that holds
  * it. The nearest word that can be the pc is: the saved one itself, or one that stands behind an instruction which allocates
- * unsaved; what earlier calls have left further up does not count then. */
+ * unsaved; what earlier calls have left further up does not count then. 5.1 saves often: there what cannot have been reached
+ * since is an old one. */
 static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const walk_proto_t *proto,
                               uint64_t savedpc) {
   uint8_t language = walk->layout->language;
@@ -227,7 +268,9 @@ static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const wal
     for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
       uint64_t word = words[i];
       if (word <= proto->code || word > proto->code_end || (word & 3) != 0) continue;
-      if (word == savedpc || is_unsaved(walk, proto->code, word)) return word;
+      if (language != 51 && (word == savedpc || is_unsaved(walk, word))) return word;
+      uint64_t unsaved = language == 51 ? unsaved_51(walk, proto, word) : 0;
+      if (unsaved != 0 && is_reachable_51(walk, proto, savedpc, unsaved)) return unsaved + INSTRUCTION;
     }
   }
   return savedpc;
