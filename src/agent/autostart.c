@@ -24,15 +24,18 @@ typedef struct {
 
 static bool read_request(request_t *request) {
   const char *text = getenv(AUTOSTART_VARIABLE);
-  unsigned clock, engine, mode;
+  unsigned clock, engine, mode, heap_mode, gc;
   int path = 0;
   unsigned long long seed;
   request->options = options_default();
-  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %u %u %n", &request->fd, &request->region.size,
+  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %u %u %u %u %zu %u %n", &request->fd, &request->region.size,
                              &clock, &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
                              &request->options.cpu_max_samples_per_sec, &seed, &engine, &mode,
-                             &request->options.trace_events, &path) != 10)
+                             &request->options.trace_events, &request->options.features, &heap_mode,
+                             &request->options.heap_sample_mean_bytes, &gc, &path) != 14)
     return false;
+  request->options.heap_mode = (luapulse_collection_mode_t)heap_mode;
+  request->options.heap_gc = (luapulse_gc_t)gc;
   request->options.cpu_engine = (luapulse_engine_t)engine;
   request->options.cpu_mode = (luapulse_collection_mode_t)mode;
   const char *filter = getenv(AUTOSTART_FILTER);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The profile object of the Lua module: profile:write(), :top(), :folded(), :samples(), :stats(). */
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/binding.h"
@@ -187,6 +188,16 @@ static int profile_samples(lua_State *L) {
   return 1;
 }
 
+/* What was counted of the whole stands in the profile as comments, "heap_gc_cycles: 12". */
+static void set_totals(lua_State *L, const profile_t *p) {
+  for (size_t i = 0; i < p->comment_count; i++) {
+    const char *text = profile_text(p, p->comments[i]).data;
+    char name[64], end;
+    unsigned long long value;
+    if (sscanf(text, "%63[a-z_]: %llu%c", name, &value, &end) == 2) set_number(L, name, (int64_t)value);
+  }
+}
+
 static int profile_stats(lua_State *L) {
   profile_t *p = check_profile(L);
   lua_newtable(L);
@@ -203,6 +214,7 @@ static int profile_stats(lua_State *L) {
                                                                : type;
     set_number(L, field, total);
   }
+  set_totals(L, p);
   set_number(L, "stacks", (int64_t)p->sample_count);
   set_number(L, "functions", (int64_t)p->function_count);
   set_number(L, "duration_ns", p->duration_nanos);

@@ -27,7 +27,9 @@ enum { STATUS_NOT_RUNNABLE = 126, STATUS_NOT_FOUND = 127, STATUS_NO_PROFILE = 12
 typedef struct {
   luapulse_profile_options_t options;
   output_t output;
-  unsigned interval; /* seconds, 0: one profile at the end */
+  unsigned asked;          /* LUAPULSE_FEATURE_*, 0: the default */
+  const char *heap_detail; /* an option that is for the heap alone, NULL: none was given */
+  unsigned interval;       /* seconds, 0: one profile at the end */
   const char *lua;   /* version the user names, or NULL */
   int loud;          /* -1 quiet, 0 when a person looks, 1 always */
   char **command;
@@ -48,7 +50,12 @@ static int print_help(void) {
       "                       %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
       "  -f, --format FORMAT  write every FILE in this format\n"
       "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
-      "      --trace          count and time every call instead of sampling (slower; times also by call)\n"
+      "      --cpu MODE       sampling (the default without --heap) or tracing: every call is counted and timed\n"
+      "      --heap[=MODE]    where memory goes: sampling (the default) or tracing: every allocation. Without\n"
+      "                       --cpu the heap alone is profiled\n"
+      "      --heap-rate BYTES      one sample of the heap in so many bytes (default 524288; 1: every block)\n"
+      "      --gc completed   in use is what the last completed collection left, not what is there at the end\n"
+      "      --trace          the same as --cpu tracing\n"
       "      --trace-events N       keep the newest N calls as a timeline, for -f chrome (default then "
       "200000)\n"
       "      --trace-filter PATTERN … of functions whose name or file fits; may be given several times\n"
@@ -59,7 +66,7 @@ static int print_help(void) {
       "      --max-rate N     instructions clock: at most N samples a second (default 200, 0: no limit)\n"
       "      --seed N         of the random gaps: with --max-rate 0, the same run gives the same profile\n"
       "      --interval SEC   write a profile of every SEC seconds, while it runs; FILE must have %t in it\n"
-      "      --memory MIB     room for the tables (default 32)\n"
+      "      --memory MIB     room for the tables (default 32; with --heap=tracing 256)\n"
       "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 jit\n"
       "  -q, --quiet          say nothing but errors\n"
       "  -v, --verbose        say what was written also when no terminal looks on\n"
@@ -69,6 +76,7 @@ static int print_help(void) {
       "Examples:\n"
       "  luapulse run -o app.html -- lua5.4 app.lua 10\n"
       "  luapulse run -F 500 -o app.pb.gz -- luajit app.lua && luapulse report app.pb.gz\n"
+      "  luapulse run --heap -o heap.html -o heap.pb.gz -- lua5.4 app.lua && luapulse leaks heap.pb.gz\n"
       "  luapulse run --trace -o app.txt -o app.trace.json -- lua5.4 app.lua\n"
       "  luapulse run --interval 60 -o 'app.%t.pb.gz' -- ./server.lua\n",
       stdout);
@@ -113,6 +121,18 @@ static bool add_filter(run_t *run, const char *pattern) {
   return true;
 }
 
+static bool check_heap(run_t *run, bool memory_given, int *status) {
+  enum { TRACED_HEAP_MIB = 256 }; /* every block that is in use has a place in the tables */
+  luapulse_profile_options_t *o = &run->options;
+  if (run->asked != 0) o->features = run->asked;
+  bool heap = (o->features & LUAPULSE_FEATURE_HEAP) != 0;
+  if (!heap && run->heap_detail != NULL)
+    return refuse(status, cli_usage("run", "%s is for the heap: add --heap", run->heap_detail));
+  if (heap && o->heap_mode == LUAPULSE_COLLECTION_TRACING && !memory_given)
+    o->max_memory_bytes = (size_t)TRACED_HEAP_MIB << 20;
+  return true;
+}
+
 /* A timeline is kept when it will be written, and is there only when every call is seen. */
 static bool check_tracing(run_t *run, int *status) {
   enum { DEFAULT_EVENTS = 200000, EVENT_BYTES = 24 };
@@ -122,7 +142,7 @@ static bool check_tracing(run_t *run, int *status) {
     const format_t *format = format_for_path(run->output.names[i]);
     wanted = wanted || (format != NULL && format->write == chrome_write);
   }
-  bool tracing = o->cpu_mode == LUAPULSE_COLLECTION_TRACING;
+  bool tracing = (o->features & LUAPULSE_FEATURE_CPU) && o->cpu_mode == LUAPULSE_COLLECTION_TRACING;
   if (!tracing && (wanted || o->trace_events > 0 || o->trace_filter != NULL))
     return refuse(status, cli_usage("run", "a timeline is made of every call: add --trace"));
   if (tracing && o->cpu_clock != LUAPULSE_CLOCK_CPU)
@@ -136,6 +156,10 @@ static bool check_tracing(run_t *run, int *status) {
 static bool read_options(run_t *run, int argc, char **argv, int *status) {
   enum {
     CLOCK = 256,
+    CPU,
+    HEAP,
+    HEAP_RATE,
+    GC,
     ENGINE,
     TRACE,
     TRACE_EVENTS,
@@ -153,6 +177,10 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
       {"format", required_argument, NULL, 'f'},
       {"rate", required_argument, NULL, 'F'},
       {"clock", required_argument, NULL, CLOCK},
+      {"cpu", required_argument, NULL, CPU},
+      {"heap", optional_argument, NULL, HEAP},
+      {"heap-rate", required_argument, NULL, HEAP_RATE},
+      {"gc", required_argument, NULL, GC},
       {"engine", required_argument, NULL, ENGINE},
       {"trace", no_argument, NULL, TRACE},
       {"trace-events", required_argument, NULL, TRACE_EVENTS},
@@ -170,7 +198,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
       {NULL, 0, NULL, 0},
   };
   luapulse_profile_options_t *o = &run->options;
-  unsigned mib, seed, word;
+  unsigned mib = 0, seed, word, bytes;
   failure_t failure;
   opterr = 0;
   for (int option; (option = getopt_long(argc, argv, "+:o:f:F:qvh", longs, NULL)) != -1;) {
@@ -200,7 +228,33 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         o->cpu_engine = (luapulse_engine_t)word;
         break;
       case TRACE:
+        run->asked |= LUAPULSE_FEATURE_CPU;
         o->cpu_mode = LUAPULSE_COLLECTION_TRACING;
+        break;
+      case CPU:
+        if (!read_word(optarg, "sampling\0tracing\0", &word))
+          return refuse(status, cli_usage("run", "--cpu takes sampling or tracing, not '%s'", optarg));
+        run->asked |= LUAPULSE_FEATURE_CPU;
+        o->cpu_mode = (luapulse_collection_mode_t)word;
+        break;
+      case HEAP:
+        word = LUAPULSE_COLLECTION_SAMPLING;
+        if (optarg != NULL && !read_word(optarg, "sampling\0tracing\0", &word))
+          return refuse(status, cli_usage("run", "--heap takes =sampling or =tracing, not '%s'", optarg));
+        run->asked |= LUAPULSE_FEATURE_HEAP;
+        o->heap_mode = (luapulse_collection_mode_t)word;
+        break;
+      case HEAP_RATE:
+        if (!read_number(optarg, 1, 4294967295u, &bytes))
+          return refuse(status, cli_usage("run", "--heap-rate takes a number of bytes, at least 1, not '%s'", optarg));
+        o->heap_sample_mean_bytes = bytes;
+        run->heap_detail = "--heap-rate";
+        break;
+      case GC:
+        if (!read_word(optarg, "now\0completed\0", &word))
+          return refuse(status, cli_usage("run", "--gc takes now or completed, not '%s'", optarg));
+        o->heap_gc = (luapulse_gc_t)word;
+        run->heap_detail = "--gc";
         break;
       case TRACE_EVENTS:
         if (!read_number(optarg, 1, 100000000, &o->trace_events))
@@ -262,7 +316,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
   }
   run->command = argv + optind;
   if (optind == argc) return refuse(status, cli_usage("run", "the program to run is missing"));
-  if (!check_tracing(run, status)) return false;
+  if (!check_heap(run, mib != 0, status) || !check_tracing(run, status)) return false;
   if (!output_check(&run->output, run->interval > 0, &failure))
     return refuse(status, cli_usage("run", "%s", failure.text));
   return true;
@@ -306,7 +360,10 @@ static void tell(const run_t *run, const profile_t *profile, const char *path) {
   for (int reason = 0; reason < LOSS_COUNT; reason++)
     if (reason != LOSS_RATE_LIMITED) lost += profile->losses[reason];
   if (!talks(run)) return;
-  fprintf(stderr, "luapulse: %lld %s", (long long)samples, trace_is(profile) ? "calls" : "samples");
+  const char *what = trace_is(profile)                                   ? "calls"
+                     : !(run->options.features & LUAPULSE_FEATURE_CPU) ? "allocated objects"
+                                                                       : "samples";
+  fprintf(stderr, "luapulse: %lld %s", (long long)samples, what);
   if (lost > 0) fprintf(stderr, " (%llu lost or incomplete)", (unsigned long long)lost);
   fprintf(stderr, ", written to %s\n", path);
 }
