@@ -293,7 +293,11 @@ void heap_set_mean(vm_t *vm, size_t mean) {
 void heap_note_memory(vm_t *vm, lua_State *L) {
   publish(vm->heap);
   int kilobytes = lua_gc(L, LUA_GCCOUNT, 0); /* negative inside a finalizer, from 5.4.4 on */
-  if (kilobytes < 0) return;
+  if (kilobytes < 0) { /* what it was, and what has come and gone since */
+    live_heap_totals_t *t = vm->heap->totals;
+    t->vm_bytes = t->vm_bytes_start + t->alloc_bytes_total - t->free_bytes_total;
+    return;
+  }
   vm->heap->totals->vm_bytes = (uint64_t)kilobytes * 1024 + (uint64_t)lua_gc(L, LUA_GCCOUNTB, 0);
 }
 

@@ -10,6 +10,7 @@
 #include "agent/label.h"
 #include "agent/sampler.h"
 #include "agent/time.h"
+#include "agent/heap_trail.h"
 #include "agent/inert.h"
 #include "agent/walk_setup.h"
 #include "walk/memory_own.h"
@@ -23,6 +24,7 @@ struct heap_walk {
   walk_t walk;
   memory_own_t memory;
   path_t path;
+  heap_trail_t trail;
   uint64_t stack_low, stack_high; /* of the thread that called start */
   uint64_t vm_low, vm_high;       /* the VM's global_State */
   uint64_t count;
@@ -149,13 +151,16 @@ static void aim(heap_walk_t *w, uint64_t sp) {
   memory_own_begin_calm(&w->memory, own_stack ? sp : 0, own_stack ? w->stack_high : 0, w->vm_low, w->vm_high);
 }
 
-static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason) {
+static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason, uint32_t kept) {
   vm_t *vm = heap->vm;
   heap_walk_t *w = heap->walk;
   if (reason == WALK_OK) {
     if (w->walk.truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
-    return sampler_walked_node(vm, &w->walk, &w->path);
+    live_ref_t node = sampler_walked_node(vm, &w->walk, &w->path, kept);
+    if (node == 0) heap_trail_drop(&w->trail);
+    return node;
   }
+  heap_trail_drop(&w->trail);
   w->walk.vmstate = WALK_VM_NONE;
   if (reason == WALK_NO_STATE) return vm->outside_node; /* the host itself, by the C interface */
   atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
@@ -164,12 +169,19 @@ static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason) {
 }
 
 /* Not inlined: the registers of whoever called the allocator are on the stack above this frame, or saved in it. */
-__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, bool sees_frees) {
+__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, bool traced, uint32_t *kept) {
+  walk_t *walk = &w->walk;
   __builtin_unwind_init(); /* saves those that nobody has saved yet: the VM may keep its state in one, and its pc */
   aim(w, stack_pointer());
-  walk_reason_t reason = walk_find(&w->walk);
-  w->walk.last_is_alive = sees_frees && reason == WALK_OK; /* until it is freed */
-  return reason == WALK_OK ? walk_frames(&w->walk) : reason;
+  *kept = 0;
+  if (traced && heap_trail_follow(&w->trail, walk, kept)) return WALK_OK;
+  heap_trail_drop(&w->trail);
+  *kept = 0;
+  walk_reason_t reason = walk_find(walk);
+  walk->last_is_alive = traced && reason == WALK_OK; /* until it is freed, which is seen */
+  if (reason == WALK_OK) reason = walk_frames(walk);
+  if (traced && reason == WALK_OK) heap_trail_learn(&w->trail, walk);
+  return reason;
 }
 
 static uint64_t load64(uint64_t address) {
@@ -215,8 +227,9 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
     vm->now = time_monotonic();
     live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
   }
-  walk_reason_t reason = walk_here(w, heap->traced);
-  live_ref_t node = node_of_walk(heap, reason);
+  uint32_t kept;
+  walk_reason_t reason = walk_here(w, heap->traced, &kept);
+  live_ref_t node = node_of_walk(heap, reason, kept);
   live_ref_t other = actor(heap, request, reason);
   if (node != 0 && other != 0) node = live_child(&vm->live, node, other, 0);
   live_ref_t labels = label_of_walk(vm, &w->walk, LABEL_NO_STATE, type_of(request));
@@ -234,5 +247,11 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
 
 void heap_site_freed(heap_t *heap, uint64_t address, size_t size) {
   heap_walk_t *w = heap->walk;
-  if (w->walk.state_count > 0 && w->walk.states[0].state - address < size) w->walk.last_is_alive = false;
+  walk_t *walk = &w->walk;
+  for (uint32_t i = 0; i < walk->state_count; i++)
+    if (walk->states[i].state - address < size) walk->last_is_alive = false;
+  walked_entry_t *entry = walked_find(heap->vm, address);
+  if (entry == NULL) return;
+  entry->key = 0; /* a prototype: what comes to lie there is another function */
+  heap_trail_drop(&w->trail);
 }

@@ -137,13 +137,13 @@ static bool is_as_before(vm_t *vm, walk_t *walk, const walk_frame_t *frame, cons
   return walked_still(vm, walk, frame);
 }
 
-live_ref_t sampler_walked_node(vm_t *vm, walk_t *walk, path_t *path) {
-  live_ref_t node = LIVE_ROOT;
-  size_t total = walk->frame_count + (walk->truncated ? 1 : 0), kept = path->depth;
+live_ref_t sampler_walked_node(vm_t *vm, walk_t *walk, path_t *path, size_t begin) {
+  live_ref_t node = begin > 0 ? path->nodes[begin - 1] : LIVE_ROOT;
+  size_t total = begin + walk->frame_count + (walk->truncated ? 1 : 0), kept = path->depth;
   uint64_t checked = 0;
   bool shared = true;
   static const walk_frame_t cut = {.kind = WALK_BUILTIN}; /* key of no built-in: they are numbered from 2 */
-  for (size_t depth = 0; depth < total; depth++) {
+  for (size_t depth = begin; depth < total; depth++) {
     size_t from_leaf = total - 1 - depth;
     const walk_frame_t *frame = from_leaf < walk->frame_count ? &walk->frames[from_leaf] : &cut;
     shared = shared && is_as_before(vm, walk, frame, path, depth, &checked);
@@ -169,7 +169,7 @@ void sampler_take_walk(vm_t *vm, walk_t *walk, walk_reason_t reason, uint64_t we
   begin_sample(vm);
   if (reason == WALK_OK) {
     if (walk->truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
-    vm->sampled_node = sampler_walked_node(vm, walk, &vm->scratch->path);
+    vm->sampled_node = sampler_walked_node(vm, walk, &vm->scratch->path, 0);
     vm->sampled_labels = label_of_walk(vm, walk, state, LABEL_NO_TYPE);
     if (vm->sampled_node == 0)
       live_add_overflow(&vm->live, values);

@@ -442,6 +442,7 @@ profile_t *session_stop(lua_State *L, failure_t *failure) {
 void session_abandon(vm_t *vm, lua_State *L) {
   int state = hold_cancellation();
   if (vm->pid == getpid()) {
+    if (has_heap(&vm->options)) heap_note_memory(vm, L);
     end(vm, L);
   } else {
     vm->engine->stop(

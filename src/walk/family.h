@@ -25,6 +25,8 @@ bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t
 int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
 bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
 
+/* The frame of one call of the coroutine; calm walks only. */
+bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t call, bool top, walk_frame_t *frame);
 uint64_t puc_parsing(walk_t *walk, const walk_state_t *state);
 uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
 /* True when the coroutine runs a finalizer, as far as can be told. */

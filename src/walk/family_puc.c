@@ -345,6 +345,20 @@ uint64_t puc_parsing(walk_t *walk, const walk_state_t *state) {
 
 /* -- all calls of a coroutine: the frames ----------------------------------------------------------------------- */
 
+bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t at, bool top, walk_frame_t *frame) {
+  call_t call;
+  walk_proto_t proto;
+  expect_memory(walk, state);
+  if (!read_call(walk, at, &call) || read_called(walk, state, call.func, WALK_LIVE, NULL, frame) != WALK_OK) return false;
+  if (frame->kind != WALK_LUA) return true;
+  uint64_t savedpc = call.savedpc;
+  if (top && walk->layout->puc.state_savedpc != LAYOUT_ABSENT)
+    walk_read(walk->memory, &savedpc, state->state + walk->layout->puc.state_savedpc, 8, WALK_LIVE);
+  if (top && puc_proto(walk, frame->proto, WALK_LIVE, &proto)) savedpc = allocating_pc(walk, state, &proto, savedpc);
+  frame->pc = savedpc - INSTRUCTION;
+  return true;
+}
+
 walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
   const layout_puc_t *l = &walk->layout->puc;
   bool linked = l->ci_previous != LAYOUT_ABSENT;
