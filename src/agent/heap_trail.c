@@ -76,6 +76,8 @@ bool heap_trail_follow(heap_trail_t *trail, walk_t *walk, uint32_t *kept) {
   uint64_t call = load64(state + l->state_ci), first = first_call(l, state);
   if (call == first || !is_whole(l, state, call)) return false;
   running->call = call;
+  running->stack = load64(state + l->state_stack); /* it may have been moved since */
+  running->stack_end = load64(state + l->state_stack_last);
   while ((length = length_up_to(trail, call)) == 0) {
     if (above == MOST_NEW || call == first) return false;
     calls[above++] = call;
