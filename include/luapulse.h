@@ -131,6 +131,8 @@ LUAPULSE_API int luapulse_labels(struct lua_State *L, const char *const *keys, c
 /* Samples of the heap are taken once in mean_bytes from now on; 1: every block, 0: none until it is changed again. Fails when
  * the heap of this VM is not being sampled. */
 LUAPULSE_API int luapulse_heap_rate(struct lua_State *L, size_t mean_bytes, luapulse_error_t *error);
+/* What the inuse values of snapshot and stop are of, from now on. Fails when the heap of this VM is not being profiled. */
+LUAPULSE_API int luapulse_heap_gc(struct lua_State *L, luapulse_gc_t gc, luapulse_error_t *error);
 LUAPULSE_API void luapulse_get_status(struct lua_State *L, luapulse_status_t *status);
 
 /* Writes the file whole or not at all. format NULL: by the extension of path (.pb.gz, .folded,

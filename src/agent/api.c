@@ -77,6 +77,10 @@ int luapulse_heap_rate(lua_State *L, size_t mean_bytes, luapulse_error_t *error)
   return session_heap_rate(L, mean_bytes, as_failure(error)) ? 0 : -1;
 }
 
+int luapulse_heap_gc(lua_State *L, luapulse_gc_t gc, luapulse_error_t *error) {
+  return session_heap_gc(L, &gc, as_failure(error)) ? 0 : -1;
+}
+
 void luapulse_get_status(lua_State *L, luapulse_status_t *status) {
   session_status(L, status);
 }

@@ -182,8 +182,26 @@ static int pulse_start(lua_State *L) {
   return 0;
 }
 
+/* Of stop and snapshot: { gc = … }. True when there is one, with what it says in *gc. */
+static bool read_gc_argument(lua_State *L, luapulse_gc_t *gc) {
+  if (lua_isnoneornil(L, 1)) return false;
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_pushnil(L);
+  while (lua_next(L, 1)) {
+    bool known = lua_type(L, -2) == LUA_TSTRING && strcmp(lua_tostring(L, -2), "gc") == 0;
+    if (!known) luaL_error(L, "luapulse: the only option here is gc");
+    lua_pop(L, 1);
+  }
+  luapulse_profile_options_t options = options_default();
+  read_gc(L, &options);
+  *gc = options.heap_gc;
+  return true;
+}
+
 static int pulse_stop(lua_State *L) {
   failure_t failure = {{0}};
+  luapulse_gc_t gc;
+  if (read_gc_argument(L, &gc) && !session_heap_gc(L, &gc, &failure)) return raise_failure(L, &failure);
   profile_t **slot = binding_push_profile(L); /* first, because it may raise: the session is still on then */
   *slot = session_stop(L, &failure);
   return *slot != NULL ? 1 : raise_failure(L, &failure);
@@ -191,8 +209,12 @@ static int pulse_stop(lua_State *L) {
 
 static int pulse_snapshot(lua_State *L) {
   failure_t failure = {{0}};
+  luapulse_gc_t gc;
   profile_t **slot = binding_push_profile(L);
+  bool asked = read_gc_argument(L, &gc);
+  if (asked && !session_heap_gc(L, &gc, &failure)) return raise_failure(L, &failure);
   *slot = session_snapshot(L, &failure);
+  if (asked) session_heap_gc(L, &gc, NULL); /* it was for this one */
   return *slot != NULL ? 1 : raise_failure(L, &failure);
 }
 

@@ -152,9 +152,11 @@ __attribute__((noinline)) static void wipe_stack(void) {
 static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   heap_t *heap = ud;
   int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
-  if (state != HEAP_ON)
-    return state == HEAP_PAUSED ? allocate_paused(heap, block, old_size, new_size)
-                                : heap->allocate(heap->ud, block, old_size, new_size);
+  if (state != HEAP_ON) {
+    if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
+    if (state == HEAP_PROBED) heap->was_called = true;
+    return heap->allocate(heap->ud, block, old_size, new_size);
+  }
   uint64_t address = (uint64_t)(uintptr_t)block;
   if (new_size == 0) {
     if (block != NULL) {
@@ -223,15 +225,30 @@ static bool charge(vm_t *vm, size_t bytes) {
   return true;
 }
 
-/* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. */
+/* True when the VM's allocator calls this wrapper, itself or by one of the host's around it. */
+static bool is_in_place(heap_t *heap, lua_State *L) {
+  enum { PROBE_SIZE = 64 };
+  void *ud;
+  lua_Alloc current = lua_getallocf(L, &ud);
+  heap->was_called = false;
+  atomic_store(&heap->state, HEAP_PROBED);
+  void *block = current(ud, NULL, 0, PROBE_SIZE);
+  if (block != NULL) current(ud, block, PROBE_SIZE, 0);
+  atomic_store(&heap->state, HEAP_OFF);
+  return heap->was_called;
+}
+
+/* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. One that
+ * the host has taken out meanwhile is left alone: it may put it back. */
 static heap_t *make_heap(vm_t *vm, lua_State *L) {
-  if (vm->heap != NULL) return vm->heap;
+  if (vm->heap != NULL && is_in_place(vm->heap, L)) return vm->heap;
   heap_t *heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
   if (heap == NULL) return NULL;
   *heap = (heap_t){.vm = vm};
   heap->allocate = lua_getallocf(L, &heap->ud);
   enlist(heap);
   vm->heap = heap;
+  lua_setallocf(L, allocate, heap);
   return heap;
 }
 
@@ -255,11 +272,9 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
   heap_cycle_watch(vm, L);
-  live_heap_show_completed(&vm->live, vm->options.heap_gc == LUAPULSE_GC_COMPLETED);
+  heap_set_gc(vm, vm->options.heap_gc);
   heap_note_memory(vm, L);
   heap->totals->vm_bytes_start = heap->totals->vm_bytes;
-  void *ud;
-  if (lua_getallocf(L, &ud) != allocate || ud != heap) lua_setallocf(L, allocate, heap);
   atomic_store(&heap->state, HEAP_ON);
   return true;
 }
@@ -282,6 +297,13 @@ void heap_stop(vm_t *vm, lua_State *L) {
 void heap_pause(vm_t *vm, bool pause) {
   if (vm->heap != NULL && atomic_load(&vm->heap->state) != HEAP_OFF)
     atomic_store(&vm->heap->state, pause ? HEAP_PAUSED : HEAP_ON);
+}
+
+luapulse_gc_t heap_set_gc(vm_t *vm, luapulse_gc_t gc) {
+  luapulse_gc_t was = vm->options.heap_gc;
+  vm->options.heap_gc = gc;
+  live_heap_show_completed(&vm->live, gc == LUAPULSE_GC_COMPLETED);
+  return was;
 }
 
 void heap_set_mean(vm_t *vm, size_t mean) {

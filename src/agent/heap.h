@@ -19,6 +19,7 @@
 
 typedef enum {
   HEAP_OFF,    /* hands on */
+  HEAP_PROBED, /* hands on, and tells that it was called */
   HEAP_PAUSED, /* and sees what is freed */
   HEAP_ON
 } heap_state_t;
@@ -45,6 +46,7 @@ typedef struct heap {
   random_t random;
   vm_t *vm;               /* while state is not HEAP_OFF */
   struct heap_walk *walk; /* likewise */
+  bool was_called;        /* while it was probed */
   uint64_t session;       /* its number in this process: what was left behind by an earlier one is told apart */
   struct heap *next;      /* of all of them, for forked children */
 } heap_t;
@@ -56,6 +58,8 @@ void heap_stop(vm_t *vm, lua_State *L);
 void heap_pause(vm_t *vm, bool pause);
 /* From now on samples are taken once in so many bytes, on average; 1: always, 0: never. */
 void heap_set_mean(vm_t *vm, size_t mean);
+/* What the inuse values are of from now on; returns what they were of. */
+luapulse_gc_t heap_set_gc(vm_t *vm, luapulse_gc_t gc);
 /* What the VM says it uses, for the totals. */
 void heap_note_memory(vm_t *vm, lua_State *L);
 /* Runs a full collection, as gc = true asks for. Errors of finalizers are swallowed, as Lua's own interface would have

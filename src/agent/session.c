@@ -478,6 +478,14 @@ bool session_pause(lua_State *L, bool pause, failure_t *failure) {
   return true;
 }
 
+bool session_heap_gc(lua_State *L, luapulse_gc_t *gc, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return false;
+  if (!has_heap(&vm->options)) return failure_set(failure, "the heap of this VM is not being profiled");
+  *gc = heap_set_gc(vm, *gc);
+  return true;
+}
+
 bool session_heap_rate(lua_State *L, size_t mean, failure_t *failure) {
   vm_t *vm = profiled(L, failure);
   if (vm == NULL) return false;

@@ -18,6 +18,8 @@ bool session_start(lua_State *L, const luapulse_profile_options_t *options, sess
 profile_t *session_stop(lua_State *L, failure_t *failure);
 profile_t *session_snapshot(lua_State *L, failure_t *failure);
 bool session_pause(lua_State *L, bool pause, failure_t *failure);
+/* What inuse is of, from now on; *gc becomes what it was. */
+bool session_heap_gc(lua_State *L, luapulse_gc_t *gc, failure_t *failure);
 bool session_heap_rate(lua_State *L, size_t mean, failure_t *failure);
 bool session_label(lua_State *L, const char *text, size_t len, failure_t *failure);
 void session_status(lua_State *L, luapulse_status_t *status);

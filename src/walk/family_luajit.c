@@ -265,7 +265,7 @@ static uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c
       if (!walk_read(walk->memory, &c->cframe, c->cframe + l->cframe_previous, 8, WALK_GUESS)) break;
       c->cframe &= ~(uint64_t)3;
     }
-    if (!protected_only && (c->f = caller_of(walk, c->f, link.link, WALK_GUESS)) == 0) break;
+    if (!protected_only && (c->f = caller_of(walk, c->f, link.link, trust_of_vm(walk))) == 0) break;
   }
   c->cframe = 0; /* it leads nowhere: not tried again in this walk */
   return 0;

@@ -152,7 +152,8 @@ static bool take_last_resumers(walk_t *walk, uint32_t i) {
     walk_state_t now;
     const walk_state_t *last = &walk->last[l];
     bool unprotected = last->place == walk->stack_high - 1;
-    if (!walk_state(walk, last->state, WALK_GUESS, &now) || now.global != last->global ||
+    walk_trust_t trust = walk->last_is_alive ? WALK_LIVE : WALK_GUESS;
+    if (!walk_state(walk, last->state, trust, &now) || now.global != last->global ||
         now.call != last->call)
       return false;
     if (unprotected ? now.place != 0 : now.place != last->place) return false;
