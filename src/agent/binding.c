@@ -210,8 +210,8 @@ static int pulse_stop(lua_State *L) {
 static int pulse_snapshot(lua_State *L) {
   failure_t failure = {{0}};
   luapulse_gc_t gc;
-  profile_t **slot = binding_push_profile(L);
   bool asked = read_gc_argument(L, &gc);
+  profile_t **slot = binding_push_profile(L);
   if (asked && !session_heap_gc(L, &gc, &failure)) return raise_failure(L, &failure);
   *slot = session_snapshot(L, &failure);
   if (asked) session_heap_gc(L, &gc, NULL); /* it was for this one */
