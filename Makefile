@@ -109,6 +109,8 @@ bench: test-deps
 	@echo
 	@bench/tracing
 	@echo
+	@bench/heap
+	@echo
 	@bench/run $(BENCH)
 
 # -- install ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ local folder = arg[0]:match("^(.*)/") or "."
 local measure = dofile(folder .. "/measure.lua")
 local mode = table.remove(arg, 2) or "sampling"
 local seconds = table.remove(arg, 2)
-local options = measure.options { arg[1], "1", seconds, unpack and unpack(arg, 2) or table.unpack(arg, 2) }
+local options = measure.options { arg[1], "1", seconds or "80", arg[2] }
 local pulse = require "luapulse"
 local work = measure.worker(folder, options.program)
 
