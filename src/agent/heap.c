@@ -132,6 +132,19 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   return result;
 }
 
+/* A block changes its size, and neither was a sample nor becomes one. */
+__attribute__((noinline)) static void *reallocate_unseen(heap_t *heap, const heap_request_t *request) {
+  void *result = heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
+  if (result == NULL) {
+    heap->left += (int64_t)request->new_size;
+    heap->totals->failed_total++;
+    return NULL;
+  }
+  heap->alloc_objects++;
+  count_realloc(heap, request, result);
+  return result;
+}
+
 /* While nothing is to be sampled, blocks that are followed must be seen to go all the same. */
 static void *allocate_paused(heap_t *heap, void *block, size_t old_size, size_t new_size) {
   uint64_t address = (uint64_t)(uintptr_t)block;
@@ -149,37 +162,47 @@ __attribute__((noinline)) static void wipe_stack(void) {
   __asm__ volatile("" : : "r"(below) : "memory"); /* as if somebody read it */
 }
 
+__attribute__((noinline)) static void *allocate_not_plainly(heap_t *heap, void *block, size_t old_size, size_t new_size) {
+  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+  if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
+  if (state == HEAP_PROBED) heap->was_called = true;
+  if (state != HEAP_ON) return heap->allocate(heap->ud, block, old_size, new_size);
+  heap_request_t request = {(uint64_t)(uintptr_t)block, old_size, new_size};
+  if (heap->left > 0 && !may_be_followed(heap, request.address)) return reallocate_unseen(heap, &request);
+  wipe_stack();
+  return allocate_seen(heap, &request);
+}
+
+__attribute__((noinline)) static void free_followed(heap_t *heap, void *block, size_t size) {
+  forget(heap, (uint64_t)(uintptr_t)block, size);
+}
+
+__attribute__((noinline)) static void *count_failure(heap_t *heap) {
+  heap->left += (int64_t)heap->requested;
+  heap->alloc_objects--;
+  heap->totals->failed_total++;
+  return NULL;
+}
+
+/* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere. What a failure would have
+ * to undo is kept in the heap, not across the call. */
 static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   heap_t *heap = ud;
-  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
-  if (state != HEAP_ON) {
-    if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
-    if (state == HEAP_PROBED) heap->was_called = true;
-    return heap->allocate(heap->ud, block, old_size, new_size);
-  }
-  uint64_t address = (uint64_t)(uintptr_t)block;
+  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_ON, 0))
+    return allocate_not_plainly(heap, block, old_size, new_size);
   if (new_size == 0) {
     if (block != NULL) {
       count_free(heap, old_size);
-      if (heap->traced || may_be_followed(heap, address)) forget(heap, address, old_size);
+      if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block)) free_followed(heap, block, old_size);
     }
     return heap->allocate(heap->ud, block, old_size, new_size);
   }
-  heap_request_t request = {address, old_size, new_size};
   heap->left -= (int64_t)new_size;
-  if (heap->left <= 0 || (block != NULL && may_be_followed(heap, address))) {
-    wipe_stack();
-    return allocate_seen(heap, &request);
-  }
-  void *result = heap->allocate(heap->ud, block, old_size, new_size);
-  if (result == NULL) {
-    heap->left += (int64_t)new_size;
-    heap->totals->failed_total++;
-    return NULL;
-  }
+  if (heap->left <= 0 || block != NULL) return allocate_not_plainly(heap, block, old_size, new_size);
   heap->alloc_objects++;
-  if (block != NULL) count_realloc(heap, &request, result);
-  return result;
+  heap->requested = new_size;
+  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  return __builtin_expect(result != NULL, 1) ? result : count_failure(heap);
 }
 
 /* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */

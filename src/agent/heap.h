@@ -38,6 +38,7 @@ typedef struct heap {
   int64_t left;     /* bytes until the next sample */
   uint64_t alloc_objects, free_objects, free_bytes;
 
+  size_t requested; /* by the allocation under way */
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   uint64_t filter[HEAP_FILTER_BITS / 64]; /* where it has no bit for an address, no such block is followed */
