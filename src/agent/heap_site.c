@@ -140,8 +140,10 @@ static uint64_t stack_pointer(void) {
   return sp;
 }
 
-static void aim(heap_walk_t *w, uint64_t sp) {
+static void aim(heap_walk_t *w, const heap_request_t *request, uint64_t sp) {
   walk_t *walk = &w->walk;
+  walk->allocating.bytes = request->new_size;
+  walk->allocating.type = request->address == 0 ? (uint32_t)request->old_size : 0;
   walk_setup_apply(walk);
   walk->registers.count = 0;
   walk->registers.sp = sp;
@@ -169,10 +171,11 @@ static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason, uint32_t kept
 }
 
 /* Not inlined: the registers of whoever called the allocator are on the stack above this frame, or saved in it. */
-__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, bool traced, uint32_t *kept) {
+__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const heap_request_t *request, bool traced,
+                                                         uint32_t *kept) {
   walk_t *walk = &w->walk;
   __builtin_unwind_init(); /* saves those that nobody has saved yet: the VM may keep its state in one, and its pc */
-  aim(w, stack_pointer());
+  aim(w, request, stack_pointer());
   *kept = 0;
   if (traced && heap_trail_follow(&w->trail, walk, kept)) return WALK_OK;
   heap_trail_drop(&w->trail);
@@ -228,7 +231,7 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
     live_set_duration(&vm->live, (int64_t)(vm->now - vm->started));
   }
   uint32_t kept;
-  walk_reason_t reason = walk_here(w, heap->traced, &kept);
+  walk_reason_t reason = walk_here(w, request, heap->traced, &kept);
   live_ref_t node = node_of_walk(heap, reason, kept);
   live_ref_t other = actor(heap, request, reason);
   if (node != 0 && other != 0) node = live_child(&vm->live, node, other, 0);

@@ -184,12 +184,33 @@ static uint32_t instruction_at(walk_t *walk, uint64_t pc) {
   return instruction;
 }
 
-/* 5.4 and 5.5: true when the instruction before pc allocates without having saved the pc. */
-static bool is_unsaved(walk_t *walk, uint64_t pc) {
-  enum { OPCODE = 127, NEWTABLE = 19, SETLIST = 78, EXTRAARG_54 = 82, EXTRAARG_55 = 84 };
-  uint32_t opcode = instruction_at(walk, pc - INSTRUCTION) & OPCODE;
-  return opcode == NEWTABLE || opcode == SETLIST ||
-         opcode == (walk->layout->language == 54 ? EXTRAARG_54 : EXTRAARG_55); /* of either of them */
+/* 5.4 and 5.5: the instructions that allocate without having saved the pc. */
+enum { OPCODE_54 = 127, NEWTABLE_54 = 19, SETLIST_54 = 78, EXTRAARG_54 = 82, EXTRAARG_55 = 84 };
+
+/* True when the instruction at work at pc can be what asks for a block of that type and size. 5.5 has other formats: there any
+ * of them can. */
+static bool asks_for_block_54(walk_t *walk, uint64_t pc) {
+  enum { VALUE = 16, NODE = 24 };
+  bool is_54 = walk->layout->language == 54;
+  uint32_t last = instruction_at(walk, pc - INSTRUCTION), extra = 0;
+  if ((last & OPCODE_54) == (is_54 ? EXTRAARG_54 : EXTRAARG_55)) {
+    extra = last >> 7;
+    last = instruction_at(walk, pc - 2 * INSTRUCTION);
+  }
+  uint32_t opcode = last & OPCODE_54, b = last >> 16 & 255, c = last >> 24;
+  if ((last >> 15 & 1) != 0) c += extra << 8;
+  if (opcode != NEWTABLE_54 && opcode != SETLIST_54) return false;
+  if (walk->allocating.type != 0) return opcode == NEWTABLE_54;
+  if (!is_54) return true;
+  uint64_t bytes = walk->allocating.bytes;
+  if (opcode == SETLIST_54) return b == 0 || bytes == (uint64_t)VALUE * (b + c);
+  return (c > 0 && bytes == (uint64_t)VALUE * c) || (b > 0 && b < 32 && bytes == (uint64_t)NODE << (b - 1));
+}
+
+/* New objects other than tables come from instructions that save the pc. */
+static bool is_saved_54(const walk_t *walk) {
+  enum { TYPE_TABLE = 5 };
+  return walk->allocating.type != 0 && walk->allocating.type != TYPE_TABLE;
 }
 
 /* 5.1: instructions that allocate unsaved are NEWTABLE, SETLIST and CLOSURE; the first and the last save the pc when they are
@@ -253,22 +274,23 @@ static bool is_reachable_51(walk_t *walk, const walk_proto_t *proto, uint64_t fr
 }
 
 /* In the allocator the pc is on the native stack, where one of the functions called by the VM has put the register that holds
- * it. The nearest word that can be the pc is: the saved one itself, or one that stands behind an instruction which allocates
- * unsaved; what earlier calls have left further up does not count then. 5.1 saves often: there what cannot have been reached
- * since is an old one. */
+ * it. The nearest word that stands behind an instruction which allocates unsaved, and such a block, is the pc; where there is
+ * none, the saved one is right. What earlier calls have left in between has to be told apart: 5.1 saves often, and what cannot
+ * have been reached since is an old one; from 5.4 on the allocator is told enough of the block. */
 static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const walk_proto_t *proto,
                               uint64_t savedpc) {
   uint8_t language = walk->layout->language;
-  if (language == 52 || language == 53) return savedpc;
+  if (language == 52 || language == 53 || (language != 51 && is_saved_54(walk))) return savedpc;
   uint64_t words[64], at = walk->registers.sp, end = at + ALLOCATOR_BYTES;
   if (end > walk->stack_high) end = walk->stack_high;
   if (state->place > at && end > state->place) end = state->place;
-  for (; at + sizeof words <= end; at += sizeof words) {
-    if (!walk_read(walk->memory, words, at, sizeof words, WALK_GUESS)) return savedpc;
-    for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+  for (; at + sizeof words[0] <= end; at += sizeof words) {
+    uint32_t len = end - at < sizeof words ? (uint32_t)(end - at) & ~7u : (uint32_t)sizeof words;
+    if (!walk_read(walk->memory, words, at, len, WALK_GUESS)) return savedpc;
+    for (uint32_t i = 0; i < len / sizeof words[0]; i++) {
       uint64_t word = words[i];
       if (word <= proto->code || word > proto->code_end || (word & 3) != 0) continue;
-      if (language != 51 && (word == savedpc || is_unsaved(walk, word))) return word;
+      if (language != 51 && asks_for_block_54(walk, word)) return word;
       uint64_t unsaved = language == 51 ? unsaved_51(walk, proto, word) : 0;
       if (unsaved != 0 && is_reachable_51(walk, proto, savedpc, unsaved)) return unsaved + INSTRUCTION;
     }

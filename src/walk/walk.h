@@ -92,6 +92,10 @@ typedef struct walk {
   /* The thread stands still in Lua's allocator: the walk is a call from there, not an interruption. Registers are not known
    * (all are on the native stack by then), and what is being made is not yet in sight: stacks and calls are whole. */
   bool calm;
+  struct {
+    uint64_t bytes;
+    uint32_t type; /* of a new object from 5.2 on, as the allocator is told; else 0 */
+  } allocating;    /* calm: what the allocator is asked for */
   bool mark_collector;      /* frames of finalizers are to stand above one of the collector */
   bool last_is_alive;       /* calm: the coroutine that ran in the last walk was not freed since */
   uint64_t stack_high;      /* end of the native stack, or a bound for it */
