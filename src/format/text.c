@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The head of a report and its main table; see text.h. The other views are in text_tree.c and text_peek.c. */
+/* A report and its main table; see text.h. The head is in text_head.c, the other views in text_tree.c and text_peek.c. */
 #include "format/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "format/encoding.h"
 #include "format/format.h"
-#include "format/losses.h"
+#include "profile/heap_types.h"
 #include "profile/mem.h"
 #include "profile/trace_values.h"
 
@@ -96,58 +95,6 @@ void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
   sink_text(table->sink, "\n");
 }
 
-/* -- head ------------------------------------------------------------------------------------------------ */
-
-static void put_text(sink_t *sink, text_t text) {
-  encoding_write(sink, ENCODING_SHOWN, text.data, text.len);
-}
-
-static void put_times(const profile_t *p, sink_t *sink) {
-  char when[64], text[VALUE_TEXT_BYTES];
-  time_t seconds = (time_t)(p->time_nanos / 1000000000);
-  struct tm tm;
-  if (p->time_nanos > 0 && gmtime_r(&seconds, &tm) != NULL &&
-      strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm) > 0)
-    sink_format(sink, "Started   %s\n", when);
-  value_text(value_scale("nanoseconds", p->duration_nanos, p->duration_nanos), p->duration_nanos, text);
-  sink_format(sink, "Duration  %s\n", p->duration_nanos != 0 ? text : "unknown");
-}
-
-static void put_head(const text_table_t *table) {
-  const summary_t *s = table->summary;
-  const profile_t *p = s->profile;
-  sink_t *sink = table->sink;
-  char total[VALUE_TEXT_BYTES];
-  bool traced = trace_is(p);
-  uint32_t counts = traced ? TRACE_CALLS : profile_find_type(p, "samples");
-  uint64_t samples = 0, stacks = 0;
-  for (size_t i = 0; i < p->sample_count; i++) {
-    if (counts != PROFILE_NONE) samples += (uint64_t)p->samples[i].values[counts];
-    if (!profile_sample_is_zero(p, &p->samples[i])) stacks++;
-  }
-  sink_text(sink, "Program   ");
-  put_text(sink, p->program != 0 ? profile_text(p, p->program) : (text_t){"unknown", 7});
-  sink_text(sink, "\nType      ");
-  put_text(sink, profile_text(p, p->types[s->type].type));
-  sink_text(sink, " in ");
-  put_text(sink, profile_text(p, p->types[s->type].unit));
-  value_text(table->scale, s->total, total);
-  sink_format(sink, "\nTotal     %s%s\n", total,
-              s->has_negative ? " (absolute values: this is a difference)" : "");
-  put_times(p, sink);
-  sink_text(sink, traced ? "Calls     " : "Samples   ");
-  if (counts != PROFILE_NONE) sink_format(sink, "%" PRId64 ", in ", (int64_t)samples);
-  sink_format(sink, "%" PRIu64 " different stack%s\n", stacks, stacks == 1 ? "" : "s");
-  for (size_t i = 0; i < p->comment_count; i++) {
-    sink_text(sink, "Comment   ");
-    put_text(sink, profile_text(p, p->comments[i]));
-    sink_text(sink, "\n");
-  }
-  sink_text(sink, "Lost      ");
-  losses_write_words(p, sink);
-  sink_text(sink, "\n\n");
-}
-
 /* -- the table ------------------------------------------------------------------------------------------- */
 
 /* A scale and a width that suit the rows shown. */
@@ -165,7 +112,8 @@ static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
   }
   int64_t least = smallest > INT64_MAX ? s->total : (int64_t)smallest;
   /* calls of nanoseconds stand beside calls of seconds: there the smallest need not be told to the last digit */
-  if (trace_is(s->profile) && least < s->total / 100000) least = s->total / 100000;
+  if (trace_is(s->profile) && !heap_is_type(s->profile, s->type) && least < s->total / 100000)
+    least = s->total / 100000;
   text_t unit = profile_text(s->profile, s->profile->types[s->type].unit);
   table->scale = value_scale(unit.data, least, s->total);
 }
@@ -202,7 +150,7 @@ static bool put_view(text_table_t *table, const uint32_t *ranking, size_t count,
     if (matching == count)
       return failure_set(failure, "no function with a value has '%s' in its name", options->peek);
   }
-  put_head(table);
+  text_put_head(table);
   if (options->view == TEXT_TREE)
     text_put_tree(table);
   else if (options->view == TEXT_PEEK)

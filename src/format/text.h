@@ -51,6 +51,8 @@ void text_calls_free(text_table_t *table);
 size_t text_put_calls_head(const text_table_t *table);
 size_t text_put_calls(const text_table_t *table, const text_calls_t *calls, int64_t inclusive);
 
+void text_put_head(const text_table_t *table);
+
 /* The value columns of a table: right-aligned numbers. */
 void text_put_value(const text_table_t *table, int64_t value);
 void text_put_percent(const text_table_t *table, int64_t value);
