@@ -2,6 +2,7 @@
 /* What the commands make of their arguments: numbers, sizes, sample types; see cli.h. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -23,6 +24,19 @@ bool cli_parse_count(const char *text, size_t *count) {
   unsigned long value = strtoul(text, &end, 10);
   *count = value;
   return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
+}
+
+bool cli_parse_size(const char *text, int64_t *bytes) {
+  static const char suffixes[] = "kMG";
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  const char *suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
+  int shift = suffix != NULL ? 10 * (int)(suffix - suffixes + 1) : 0;
+  if (suffix != NULL) end++;
+  if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value > INT64_MAX >> shift) return false;
+  *bytes = value << shift;
+  return true;
 }
 
 bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,

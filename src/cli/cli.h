@@ -19,6 +19,7 @@ typedef struct {
 
 int run_run(int argc, char **argv);
 int report_run(int argc, char **argv);
+int leaks_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
 int layout_run(int argc, char **argv);
 
@@ -33,6 +34,8 @@ int cli_bad_option(const char *command, char **argv, int result);
 size_t cli_terminal_width(void);
 /* The whole text as a number that is not negative. */
 bool cli_parse_count(const char *text, size_t *count);
+/* Likewise, in bytes, with k, M or G behind it for as many times 1024. */
+bool cli_parse_size(const char *text, int64_t *bytes);
 /* The sample type of that name, NULL meaning the profile's own; what was freed is computed on demand, see heap_types.h. False after
  * it said what is wrong. */
 bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,

@@ -17,7 +17,7 @@ enum { MOST_NAME_COLUMNS = 40 };
 
 /* -- text in columns ------------------------------------------------------------------------------------- */
 
-static size_t columns_of(text_t text) {
+size_t text_columns(text_t text) {
   size_t columns = 0;
   for (size_t at = 0; at < text.len;) {
     encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text.data + at, text.len - at);
@@ -27,10 +27,8 @@ static size_t columns_of(text_t text) {
   return columns;
 }
 
-/* Writes at most `room` columns of the text: its beginning, or its end when `keep_end` (paths tell most
- * there); what is cut is marked by "…". Returns the columns written. */
-static size_t put_cut(sink_t *sink, text_t text, size_t room, bool keep_end) {
-  size_t columns = columns_of(text);
+size_t text_put_cut(sink_t *sink, text_t text, size_t room, bool keep_end) {
+  size_t columns = text_columns(text);
   bool cut = columns > room;
   size_t skip = cut && keep_end ? columns - room + 1 : 0; /* columns to leave out in front */
   size_t keep = cut && !keep_end ? room - 1 : SIZE_MAX, seen = 0, written = 0;
@@ -64,35 +62,40 @@ void text_put_percent(const text_table_t *table, int64_t value) {
   sink_format(table->sink, " %*s", TEXT_PERCENT_COLUMNS - 1, text);
 }
 
-void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
-  const summary_row_t *r = &table->summary->rows[row];
-  text_t name = profile_text(table->summary->profile, r->name);
-  text_t file = profile_text(table->summary->profile, r->file);
+void text_put_place(sink_t *sink, text_t name, text_t file, int64_t line_number, size_t left,
+                    size_t name_columns) {
   char line[32] = "";
-  if (r->line > 0) snprintf(line, sizeof line, ":%" PRId64, r->line);
+  if (line_number > 0) snprintf(line, sizeof line, ":%" PRId64, line_number);
   if (name.len == 0) name = (text_t){"?", 1};
-
-  size_t left = table->options->width == 0     ? SIZE_MAX
-                : table->options->width > used ? table->options->width - used
-                                               : 0;
   if (left < 20) left = 20; /* too narrow a terminal: let it wrap */
-  size_t place = columns_of(file) + (file.len > 0 ? strlen(line) + 2 : 0);
+  size_t place = text_columns(file) + (file.len > 0 ? strlen(line) + 2 : 0);
   size_t room = left; /* for the name: all that the place leaves, half of the line at least */
   if (left != SIZE_MAX && place > 0) room = place < left / 2 ? left - place : left - left / 2;
-  size_t written = put_cut(table->sink, name, room, false);
+  size_t written = text_put_cut(sink, name, room, false);
   if (file.len > 0) {
-    size_t pad = table->name_columns < room ? table->name_columns : room;
-    if (written < pad) put_spaces(table->sink, pad - written), written = pad;
-    sink_text(table->sink, "  ");
+    size_t pad = name_columns < room ? name_columns : room;
+    if (written < pad) put_spaces(sink, pad - written), written = pad;
+    sink_text(sink, "  ");
     size_t tail = strlen(line) + 2;
-    put_cut(table->sink, file,
-            left == SIZE_MAX            ? SIZE_MAX
-            : left - written > tail + 8 ? left - written - tail
-                                        : 8,
-            true);
-    sink_text(table->sink, line);
+    text_put_cut(sink, file,
+                 left == SIZE_MAX            ? SIZE_MAX
+                 : left - written > tail + 8 ? left - written - tail
+                                             : 8,
+                 true);
+    sink_text(sink, line);
   }
-  sink_text(table->sink, "\n");
+  sink_text(sink, "\n");
+}
+
+void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
+  const profile_t *p = table->summary->profile;
+  const summary_row_t *r = &table->summary->rows[row];
+  size_t width = table->options->width;
+  text_put_place(table->sink, profile_text(p, r->name), profile_text(p, r->file), r->line,
+                 width == 0     ? SIZE_MAX
+                 : width > used ? width - used
+                                : 0,
+                 table->name_columns);
 }
 
 /* -- the table ------------------------------------------------------------------------------------------- */
@@ -106,7 +109,7 @@ static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
     int64_t value = row->flat != 0 ? row->flat : row->cum;
     uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
     if (magnitude != 0 && magnitude < smallest) smallest = magnitude;
-    size_t columns = columns_of(profile_text(s->profile, row->name));
+    size_t columns = text_columns(profile_text(s->profile, row->name));
     if (columns > MOST_NAME_COLUMNS) columns = MOST_NAME_COLUMNS;
     if (columns > table->name_columns) table->name_columns = columns;
   }
