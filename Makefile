@@ -145,7 +145,7 @@ SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl
 HOST_LUA  ?= 5.4
 
-tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page
+tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
 	@:
 
 .SECONDARY: $(B)/obj/agent/rate_limit.o
@@ -158,7 +158,8 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d $(call lua_cflags,$(HOST_LUA)) -o $@ $(filter %.c %.a,$^) \
 	  $$(pkg-config --libs lua$(HOST_LUA)) $(TEST_LIBS)
-$(B)/tests/web/make_page: tests/web/make_page.c $(CORE_OBJ)
+# Programs that write profiles for tests to read.
+$(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
 # Records memory of real interpreters for the tests of src/walk; see tests/walk/record-all.

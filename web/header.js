@@ -15,10 +15,10 @@ function lossWords(reason, n) {
   return [element("b", "", words[0]), words[1]];
 }
 
-function showLosses(list, {losses, sampleRecords}) {
+function showLosses(list, {losses, sampledStacks}) {
   const real = Object.entries(losses).filter(([, n]) => n > 0);
   list.replaceChildren(...real.map(([reason, n]) => element("li", "warning", ...lossWords(reason, n))));
-  const remark = sampleRecords > 0 ? ": every sample is here, with its whole stack" : "";
+  const remark = sampledStacks > 0 ? ": every sample is here, with its whole stack" : "";
   if (real.length === 0) list.append(element("li", "fine", "Nothing was lost" + remark));
 }
 
@@ -33,11 +33,13 @@ function sum(values) {
   return values.reduce((a, b) => a + b, 0);
 }
 
-// The number of samples when it was recorded as a value of its own, or else of different stacks.
-function sampleFact(profile) {
-  const counted = profile.types.findIndex((type) => type.type === "samples" && type.unit === "count");
-  const records = plural(profile.sampleRecords, "distinct stack", "distinct stacks");
-  if (counted < 0) return ["Stacks", formatCount(profile.sampleRecords), ""];
+// The number of samples when it was recorded as a value of its own, or else of different stacks. Memory has samples of its own,
+// which no value counts.
+function sampleFact(profile, {type: shown}) {
+  const counted = /^(alloc|inuse|free|peak)_(objects|space)$/.test(shown)
+    ? -1 : profile.types.findIndex((type) => type.type === "samples" && type.unit === "count");
+  const records = plural(profile.sampledStacks, "distinct stack", "distinct stacks");
+  if (counted < 0) return ["Stacks", formatCount(profile.sampledStacks), ""];
   return ["Samples", formatCount(sum(profile.self[counted])), records];
 }
 
@@ -49,7 +51,7 @@ function factsOf(profile, type, total) {
     const busy = unit === "nanoseconds" ? `${formatPercent(total, durationNanos)} ${formatType(profile.types[type])}` : "";
     facts.push(["Duration", formatTime(durationNanos), busy]);
   }
-  facts.push(sampleFact(profile));
+  facts.push(sampleFact(profile, profile.types[type]));
   const counted = periodType.type ? `of ${formatType(periodType)}` : "";
   if (profile.period > 0) facts.push(["Period", formatValue(profile.period, periodType.unit), counted]);
   const start = formatStart(profile.timeNanos);

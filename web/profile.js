@@ -48,6 +48,13 @@ function decodeSamples(data, stackCount) {
   return self;
 }
 
+// How many different stacks have samples: labels, which are not in the page, split some of them up.
+function countStacks(data) {
+  const step = 1 + data.types.length, seen = new Set();
+  for (let i = 0; i + step <= data.samples.length; i += step) seen.add(data.samples[i]);
+  return seen.size;
+}
+
 function decodeProfile(data) {
   if (data.format !== 1) throw new Error(`This page cannot read profiles of format ${String(data.format)}.`);
   const stacks = decodeStacks(data);
@@ -67,7 +74,7 @@ function decodeProfile(data) {
     frameLine: Float64Array.from({length: data.frames.length >> 1}, (_, i) => data.frames[2 * i + 1]),
     stacks,
     self: data.types.length > 0 ? decodeSamples(data, stacks.count) : [new Float64Array(stacks.count)],
-    sampleRecords: Math.floor(data.samples.length / (1 + data.types.length)),
+    sampledStacks: countStacks(data),
   };
 }
 

@@ -3,6 +3,11 @@
 #ifndef LUAPULSE_CLI_CLI_H
 #define LUAPULSE_CLI_CLI_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "profile/profile.h"
+
 /* Exit statuses; a command that failed never exits with 0. */
 enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
@@ -14,6 +19,7 @@ typedef struct {
 
 int run_run(int argc, char **argv);
 int report_run(int argc, char **argv);
+int leaks_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
 int layout_run(int argc, char **argv);
 
@@ -23,5 +29,16 @@ int cli_failed(const char *command, const char *format, ...) __attribute__((form
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* After getopt_long() returned '?' or ':', with opterr = 0 and option strings that begin with ':'. */
 int cli_bad_option(const char *command, char **argv, int result);
+
+/* The terminal's width, or 0 (no limit) when standard output is none. */
+size_t cli_terminal_width(void);
+/* The whole text as a number that is not negative. */
+bool cli_parse_count(const char *text, size_t *count);
+/* Likewise, in bytes, with k, M or G behind it for as many times 1024. */
+bool cli_parse_size(const char *text, int64_t *bytes);
+/* The sample type of that name, NULL meaning the profile's own; what was freed is computed on demand, see heap_types.h. False after
+ * it said what is wrong. */
+bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,
+                     size_t *type);
 
 #endif

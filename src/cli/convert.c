@@ -10,12 +10,15 @@
 
 static int print_help(void) {
   fputs(
-      "Usage: luapulse convert IN -o OUT [-f FORMAT]\n\n"
+      "Usage: luapulse convert IN -o OUT [-f FORMAT] [-s TYPE]\n\n"
       "Reads a profile (pprof, gzip'd or not, or folded stacks) and writes it in another format.\n"
       "'-' is standard input or output. An existing OUT is replaced as a whole, or left alone.\n\n"
       "Options:\n"
       "  -o, --output OUT     where to write\n"
       "  -f, --format FORMAT  how (default: told by the name of OUT)\n"
+      "  -s, --sample TYPE    the sample type that OUT shows, in folded stacks and text the only one\n"
+      "                       (default: the profile's own); of a heap profile also free_space and\n"
+      "                       free_objects: allocated less in use\n"
       "  -h, --help           this\n\n"
       "Formats:\n",
       stdout);
@@ -25,6 +28,7 @@ static int print_help(void) {
       "\nExamples:\n"
       "  luapulse convert app.pb.gz -o app.html\n"
       "  luapulse convert app.pb.gz -o - -f folded | flamegraph.pl > app.svg\n"
+      "  luapulse convert heap.pb.gz -s alloc_space -o alloc.html\n"
       "  luapulse convert perf.folded -o perf.pb.gz\n",
       stdout);
   return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
@@ -38,31 +42,37 @@ static void list_formats(char *names, size_t size) {
   }
 }
 
-static int convert(const char *in, const char *out, const format_t *format) {
+static int convert(const char *in, const char *out, const format_t *format, const char *type) {
   failure_t failure = {""};
   profile_t *profile = profile_read_file(in, &failure);
   if (profile == NULL) return cli_failed("convert", "%s", failure.text);
-  bool done = format_write_file(profile, format, out, &failure);
+  int status = STATUS_FAILED;
+  if (cli_choose_type("convert", in, profile, type, &profile->default_type))
+    status = format_write_file(profile, format, out, &failure) ? STATUS_OK
+                                                               : cli_failed("convert", "%s", failure.text);
   profile_free(profile);
-  return done ? STATUS_OK : cli_failed("convert", "%s", failure.text);
+  return status;
 }
 
 int convert_run(int argc, char **argv) {
   static const struct option longs[] = {
       {"output", required_argument, NULL, 'o'},
       {"format", required_argument, NULL, 'f'},
+      {"sample", required_argument, NULL, 's'},
       {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
-  const char *out = NULL, *name = NULL;
+  const char *out = NULL, *name = NULL, *type = NULL;
   char names[128];
   list_formats(names, sizeof names);
   opterr = 0;
-  for (int option; (option = getopt_long(argc, argv, ":o:f:h", longs, NULL)) != -1;) {
+  for (int option; (option = getopt_long(argc, argv, ":o:f:s:h", longs, NULL)) != -1;) {
     if (option == 'o')
       out = optarg;
     else if (option == 'f')
       name = optarg;
+    else if (option == 's')
+      type = optarg;
     else if (option == 'h')
       return print_help();
     else
@@ -77,5 +87,5 @@ int convert_run(int argc, char **argv) {
     return cli_usage("convert", "there is no format '%s'; there are: %s", name, names);
   if (format == NULL)
     return cli_usage("convert", "the name '%s' tells no format; say -f with one of: %s", out, names);
-  return convert(argv[optind], out, format);
+  return convert(argv[optind], out, format, type);
 }

@@ -8,6 +8,7 @@
 static const command_t commands[] = {
     {"run", "run a Lua program and profile it", run_run},
     {"report", "show where the time went, as a table", report_run},
+    {"leaks", "show where memory keeps growing, by a heap profile", leaks_run},
     {"convert", "turn a profile into another format", convert_run},
     {"layout", "make layout data of a Lua build from its debug information", layout_run},
     {NULL, NULL, NULL},

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* luapulse report: a profile as a table in the terminal. */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "format/read.h"
 #include "format/text.h"
 
-enum { DEFAULT_ROWS = 30, LEAST_WIDTH = 80 };
+enum { DEFAULT_ROWS = 30 };
 
 static const char help[] =
     "Usage: luapulse report FILE [OPTIONS]\n\n"
@@ -20,7 +16,8 @@ static const char help[] =
     "or folded stacks; '-' is standard input.\n\n"
     "  flat  spent in the function itself     cum  spent in it and in all it called\n\n"
     "Options:\n"
-    "  -s, --sample TYPE   the sample type to show (default: the profile's own)\n"
+    "  -s, --sample TYPE   the sample type to show (default: the profile's own); of a heap profile also\n"
+    "                      free_space and free_objects: allocated less in use\n"
     "  -n, --top N         show the N heaviest (default 30; 0 for all)\n"
     "  -l, --lines         by line instead of by function\n"
     "  -t, --tree          callers to callees, as a tree\n"
@@ -30,23 +27,8 @@ static const char help[] =
     "  luapulse report app.pb.gz\n"
     "  luapulse report app.pb.gz --lines -n 10\n"
     "  luapulse report app.pb.gz --sample samples --tree\n"
-    "  luapulse report app.pb.gz --peek parse\n";
-
-/* The terminal's width, or 0 (no limit) when standard output is none. */
-static size_t terminal_width(void) {
-  struct winsize size;
-  if (!isatty(STDOUT_FILENO)) return 0;
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
-  return size.ws_col < LEAST_WIDTH ? LEAST_WIDTH : size.ws_col;
-}
-
-static bool parse_count(const char *text, size_t *count) {
-  char *end;
-  errno = 0;
-  unsigned long value = strtoul(text, &end, 10);
-  *count = value;
-  return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
-}
+    "  luapulse report app.pb.gz --peek parse\n"
+    "  luapulse report heap.pb.gz --sample alloc_space --lines\n";
 
 static int show(const profile_t *profile, const char *path, const text_options_t *options) {
   failure_t failure = {""};
@@ -58,23 +40,12 @@ static int show(const profile_t *profile, const char *path, const text_options_t
   return cli_failed("report", "standard output: cannot be written: %s", failure.text);
 }
 
-static int no_such_type(const profile_t *profile, const char *path, const char *type) {
-  char names[256] = "";
-  for (size_t i = 0; i < profile->type_count; i++) {
-    size_t used = strlen(names);
-    snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
-             profile_text(profile, profile->types[i].type).data);
-  }
-  return cli_failed("report", "%s: has no sample type '%s'; it has: %s", path, type, names);
-}
-
 static int report(const char *path, const char *type, text_options_t *options) {
   failure_t failure = {""};
   profile_t *profile = profile_read_file(path, &failure);
   if (profile == NULL) return cli_failed("report", "%s", failure.text);
-  uint32_t found = type != NULL ? profile_find_type(profile, type) : (uint32_t)profile->default_type;
-  options->type = found;
-  int status = found != PROFILE_NONE ? show(profile, path, options) : no_such_type(profile, path, type);
+  int status = STATUS_FAILED;
+  if (cli_choose_type("report", path, profile, type, &options->type)) status = show(profile, path, options);
   profile_free(profile);
   return status;
 }
@@ -89,7 +60,7 @@ int report_run(int argc, char **argv) {
       {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
-  text_options_t options = {.rows = DEFAULT_ROWS, .width = terminal_width()};
+  text_options_t options = {.rows = DEFAULT_ROWS, .width = cli_terminal_width()};
   const char *type = NULL;
   bool tree = false;
   opterr = 0;
@@ -97,7 +68,7 @@ int report_run(int argc, char **argv) {
     if (option == 's') {
       type = optarg;
     } else if (option == 'n') {
-      if (!parse_count(optarg, &options.rows))
+      if (!cli_parse_count(optarg, &options.rows))
         return cli_usage("report", "--top takes a number, not '%s'", optarg);
     } else if (option == 'l') {
       options.by = SUMMARY_LINES;

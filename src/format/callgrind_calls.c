@@ -112,19 +112,39 @@ static void leave(void *context, uint32_t node) {
   walk->innermost[walk->calls->function_of_row[walk->tree->nodes[node].key]] = walk->shadowed[node];
 }
 
-/* The number of samples: what the type "samples" says, or else one for each sample with a value. */
-static void count_samples(const walk_t *walk, const profile_t *p) {
-  uint32_t type = profile_find_type(p, "samples");
-  if (type != PROFILE_NONE) {
-    tree_values(walk->tree, p, type, walk->self, walk->totals);
-    return;
-  }
-  memset(walk->totals, 0, walk->tree->count * sizeof *walk->totals);
+static void find_stacks_with_value(const profile_t *p, bool *has_value) {
   for (size_t i = 0; i < p->sample_count; i++)
-    if (!profile_sample_is_zero(p, &p->samples[i]))
-      walk->totals[walk->tree->node_of_stack[p->samples[i].stack]]++;
-  memcpy(walk->self, walk->totals, walk->tree->count * sizeof *walk->self);
-  for (size_t i = walk->tree->count; i-- > 1;) walk->totals[walk->tree->nodes[i].parent] += walk->totals[i];
+    if (!profile_sample_is_zero(p, &p->samples[i])) has_value[p->samples[i].stack] = true;
+}
+
+/* The number of samples: what the type "samples" says, or one for each stack that has values but none of that: where memory was
+ * allocated no sample need have been taken. */
+static bool count_samples(const walk_t *walk, const profile_t *p) {
+  const tree_t *tree = walk->tree;
+  uint32_t type = profile_find_type(p, "samples");
+  bool *has_value = mem_alloc(p->stack_count);
+  int64_t *sampled = mem_alloc(p->stack_count * sizeof *sampled);
+  bool done = has_value != NULL && sampled != NULL;
+  if (done) {
+    find_stacks_with_value(p, has_value);
+    for (size_t i = 0; i < p->sample_count && type != PROFILE_NONE; i++) {
+      int64_t *sum = &sampled[p->samples[i].stack];
+      *sum = tree_sum(*sum, p->samples[i].values[type]);
+    }
+    memset(walk->self, 0, tree->count * sizeof *walk->self);
+    for (size_t i = 0; i < p->stack_count; i++) {
+      int64_t *self = &walk->self[tree->node_of_stack[i]];
+      *self = tree_sum(*self, sampled[i] == 0 && has_value[i] ? 1 : sampled[i]);
+    }
+    memcpy(walk->totals, walk->self, tree->count * sizeof *walk->totals);
+    for (size_t i = tree->count; i-- > 1;) {
+      int64_t *parent = &walk->totals[tree->nodes[i].parent];
+      *parent = tree_sum(*parent, walk->totals[i]);
+    }
+  }
+  mem_free(has_value);
+  mem_free(sampled);
+  return done;
 }
 
 static bool add_costs(calls_t *c, walk_t *walk) {
@@ -143,8 +163,8 @@ static bool add_costs(calls_t *c, walk_t *walk) {
     if (column < c->profile->type_count)
       tree_values(walk->tree, c->profile, column, walk->self, walk->totals);
     else
-      count_samples(walk, c->profile);
-    tree_walk(walk->tree, enter, leave, walk);
+      done = count_samples(walk, c->profile);
+    if (done) tree_walk(walk->tree, enter, leave, walk);
   }
   mem_free(walk->self);
   mem_free(walk->totals);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The head of a report and its main table; see text.h. The other views are in text_tree.c and text_peek.c. */
+/* A report and its main table; see text.h. The head is in text_head.c, the other views in text_tree.c and text_peek.c. */
 #include "format/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "format/encoding.h"
 #include "format/format.h"
-#include "format/losses.h"
+#include "profile/heap_types.h"
 #include "profile/mem.h"
 #include "profile/trace_values.h"
 
@@ -18,7 +17,7 @@ enum { MOST_NAME_COLUMNS = 40 };
 
 /* -- text in columns ------------------------------------------------------------------------------------- */
 
-static size_t columns_of(text_t text) {
+size_t text_columns(text_t text) {
   size_t columns = 0;
   for (size_t at = 0; at < text.len;) {
     encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text.data + at, text.len - at);
@@ -28,10 +27,8 @@ static size_t columns_of(text_t text) {
   return columns;
 }
 
-/* Writes at most `room` columns of the text: its beginning, or its end when `keep_end` (paths tell most
- * there); what is cut is marked by "…". Returns the columns written. */
-static size_t put_cut(sink_t *sink, text_t text, size_t room, bool keep_end) {
-  size_t columns = columns_of(text);
+size_t text_put_cut(sink_t *sink, text_t text, size_t room, bool keep_end) {
+  size_t columns = text_columns(text);
   bool cut = columns > room;
   size_t skip = cut && keep_end ? columns - room + 1 : 0; /* columns to leave out in front */
   size_t keep = cut && !keep_end ? room - 1 : SIZE_MAX, seen = 0, written = 0;
@@ -65,87 +62,40 @@ void text_put_percent(const text_table_t *table, int64_t value) {
   sink_format(table->sink, " %*s", TEXT_PERCENT_COLUMNS - 1, text);
 }
 
-void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
-  const summary_row_t *r = &table->summary->rows[row];
-  text_t name = profile_text(table->summary->profile, r->name);
-  text_t file = profile_text(table->summary->profile, r->file);
+void text_put_place(sink_t *sink, text_t name, text_t file, int64_t line_number, size_t left,
+                    size_t name_columns) {
   char line[32] = "";
-  if (r->line > 0) snprintf(line, sizeof line, ":%" PRId64, r->line);
+  if (line_number > 0) snprintf(line, sizeof line, ":%" PRId64, line_number);
   if (name.len == 0) name = (text_t){"?", 1};
-
-  size_t left = table->options->width == 0     ? SIZE_MAX
-                : table->options->width > used ? table->options->width - used
-                                               : 0;
   if (left < 20) left = 20; /* too narrow a terminal: let it wrap */
-  size_t place = columns_of(file) + (file.len > 0 ? strlen(line) + 2 : 0);
+  size_t place = text_columns(file) + (file.len > 0 ? strlen(line) + 2 : 0);
   size_t room = left; /* for the name: all that the place leaves, half of the line at least */
   if (left != SIZE_MAX && place > 0) room = place < left / 2 ? left - place : left - left / 2;
-  size_t written = put_cut(table->sink, name, room, false);
+  size_t written = text_put_cut(sink, name, room, false);
   if (file.len > 0) {
-    size_t pad = table->name_columns < room ? table->name_columns : room;
-    if (written < pad) put_spaces(table->sink, pad - written), written = pad;
-    sink_text(table->sink, "  ");
+    size_t pad = name_columns < room ? name_columns : room;
+    if (written < pad) put_spaces(sink, pad - written), written = pad;
+    sink_text(sink, "  ");
     size_t tail = strlen(line) + 2;
-    put_cut(table->sink, file,
-            left == SIZE_MAX            ? SIZE_MAX
-            : left - written > tail + 8 ? left - written - tail
-                                        : 8,
-            true);
-    sink_text(table->sink, line);
+    text_put_cut(sink, file,
+                 left == SIZE_MAX            ? SIZE_MAX
+                 : left - written > tail + 8 ? left - written - tail
+                                             : 8,
+                 true);
+    sink_text(sink, line);
   }
-  sink_text(table->sink, "\n");
+  sink_text(sink, "\n");
 }
 
-/* -- head ------------------------------------------------------------------------------------------------ */
-
-static void put_text(sink_t *sink, text_t text) {
-  encoding_write(sink, ENCODING_SHOWN, text.data, text.len);
-}
-
-static void put_times(const profile_t *p, sink_t *sink) {
-  char when[64], text[VALUE_TEXT_BYTES];
-  time_t seconds = (time_t)(p->time_nanos / 1000000000);
-  struct tm tm;
-  if (p->time_nanos > 0 && gmtime_r(&seconds, &tm) != NULL &&
-      strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm) > 0)
-    sink_format(sink, "Started   %s\n", when);
-  value_text(value_scale("nanoseconds", p->duration_nanos, p->duration_nanos), p->duration_nanos, text);
-  sink_format(sink, "Duration  %s\n", p->duration_nanos != 0 ? text : "unknown");
-}
-
-static void put_head(const text_table_t *table) {
-  const summary_t *s = table->summary;
-  const profile_t *p = s->profile;
-  sink_t *sink = table->sink;
-  char total[VALUE_TEXT_BYTES];
-  bool traced = trace_is(p);
-  uint32_t counts = traced ? TRACE_CALLS : profile_find_type(p, "samples");
-  uint64_t samples = 0, stacks = 0;
-  for (size_t i = 0; i < p->sample_count; i++) {
-    if (counts != PROFILE_NONE) samples += (uint64_t)p->samples[i].values[counts];
-    if (!profile_sample_is_zero(p, &p->samples[i])) stacks++;
-  }
-  sink_text(sink, "Program   ");
-  put_text(sink, p->program != 0 ? profile_text(p, p->program) : (text_t){"unknown", 7});
-  sink_text(sink, "\nType      ");
-  put_text(sink, profile_text(p, p->types[s->type].type));
-  sink_text(sink, " in ");
-  put_text(sink, profile_text(p, p->types[s->type].unit));
-  value_text(table->scale, s->total, total);
-  sink_format(sink, "\nTotal     %s%s\n", total,
-              s->has_negative ? " (absolute values: this is a difference)" : "");
-  put_times(p, sink);
-  sink_text(sink, traced ? "Calls     " : "Samples   ");
-  if (counts != PROFILE_NONE) sink_format(sink, "%" PRId64 ", in ", (int64_t)samples);
-  sink_format(sink, "%" PRIu64 " different stack%s\n", stacks, stacks == 1 ? "" : "s");
-  for (size_t i = 0; i < p->comment_count; i++) {
-    sink_text(sink, "Comment   ");
-    put_text(sink, profile_text(p, p->comments[i]));
-    sink_text(sink, "\n");
-  }
-  sink_text(sink, "Lost      ");
-  losses_write_words(p, sink);
-  sink_text(sink, "\n\n");
+void text_put_row(const text_table_t *table, uint32_t row, size_t used) {
+  const profile_t *p = table->summary->profile;
+  const summary_row_t *r = &table->summary->rows[row];
+  size_t width = table->options->width;
+  text_put_place(table->sink, profile_text(p, r->name), profile_text(p, r->file), r->line,
+                 width == 0     ? SIZE_MAX
+                 : width > used ? width - used
+                                : 0,
+                 table->name_columns);
 }
 
 /* -- the table ------------------------------------------------------------------------------------------- */
@@ -159,13 +109,14 @@ static void fit(text_table_t *table, const uint32_t *ranking, size_t count) {
     int64_t value = row->flat != 0 ? row->flat : row->cum;
     uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
     if (magnitude != 0 && magnitude < smallest) smallest = magnitude;
-    size_t columns = columns_of(profile_text(s->profile, row->name));
+    size_t columns = text_columns(profile_text(s->profile, row->name));
     if (columns > MOST_NAME_COLUMNS) columns = MOST_NAME_COLUMNS;
     if (columns > table->name_columns) table->name_columns = columns;
   }
   int64_t least = smallest > INT64_MAX ? s->total : (int64_t)smallest;
   /* calls of nanoseconds stand beside calls of seconds: there the smallest need not be told to the last digit */
-  if (trace_is(s->profile) && least < s->total / 100000) least = s->total / 100000;
+  if (trace_is(s->profile) && !heap_is_type(s->profile, s->type) && least < s->total / 100000)
+    least = s->total / 100000;
   text_t unit = profile_text(s->profile, s->profile->types[s->type].unit);
   table->scale = value_scale(unit.data, least, s->total);
 }
@@ -202,7 +153,7 @@ static bool put_view(text_table_t *table, const uint32_t *ranking, size_t count,
     if (matching == count)
       return failure_set(failure, "no function with a value has '%s' in its name", options->peek);
   }
-  put_head(table);
+  text_put_head(table);
   if (options->view == TEXT_TREE)
     text_put_tree(table);
   else if (options->view == TEXT_PEEK)

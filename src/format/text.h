@@ -28,6 +28,18 @@ typedef struct {
  * nothing, and then nothing is written; other failures are sticky in the sink. */
 bool text_report(const profile_t *profile, const text_options_t *options, sink_t *sink, failure_t *failure);
 
+/* -- text in columns ------------------------------------------------------------------------------------- */
+
+/* How many columns the text takes, as ENCODING_SHOWN. */
+size_t text_columns(text_t text);
+/* Writes at most `room` columns of the text: its beginning, or its end when `keep_end` (paths tell most
+ * there); what is cut is marked by "…". Returns the columns written. */
+size_t text_put_cut(sink_t *sink, text_t text, size_t room, bool keep_end);
+/* A name, filled up to `name_columns`, where it is (no file: nothing; line 0: the file alone), and the end of the line, in at most
+ * `left` columns; SIZE_MAX is no limit. */
+void text_put_place(sink_t *sink, text_t name, text_t file, int64_t line_number, size_t left,
+                    size_t name_columns);
+
 /* -- shared by the views --------------------------------------------------------------------------------- */
 
 /* Of traced profiles; times in nanoseconds, 0 when no call has returned. */
@@ -50,6 +62,8 @@ void text_calls_free(text_table_t *table);
 /* Both return the columns they took. `calls` NULL: none. */
 size_t text_put_calls_head(const text_table_t *table);
 size_t text_put_calls(const text_table_t *table, const text_calls_t *calls, int64_t inclusive);
+
+void text_put_head(const text_table_t *table);
 
 /* The value columns of a table: right-aligned numbers. */
 void text_put_value(const text_table_t *table, int64_t value);

@@ -14,9 +14,10 @@ typedef struct {
 
 enum { VALUE_TEXT_BYTES = 48 };
 
-/* The scale for a table whose smallest value (not zero) and total are given, in `unit` as pprof spells it:
- * the largest one that the total fills and in which the smallest is still 0.01 or more. An unknown unit is
- * not scaled, and not shown either: the table's head names it. */
+/* The scale for a table whose smallest value (not zero) and total are given, in `unit` as pprof spells it. Times: the largest one that
+ * the total fills and in which the smallest is still 0.01 or more. Sizes, as `go tool pprof` does it: the one that the smallest fills,
+ * or, when the total is more than a hundred times as much, the largest in which the smallest is 0.01 or more; a kB is 1024 bytes. An
+ * unknown unit is not scaled, and not shown either: the table's head names it. */
 value_scale_t value_scale(const char *unit, int64_t smallest, int64_t total);
 
 void value_text(value_scale_t scale, int64_t value, char text[VALUE_TEXT_BYTES]);

@@ -67,6 +67,24 @@ static void without_a_samples_type_each_sample_is_one_call(void **state) {
   profile_free(p);
 }
 
+static void a_stack_that_was_not_sampled_is_one_call_whatever_its_labels(void **state) {
+  (void)state;
+  profile_t *p = sample_types();
+  size_t len;
+  profile_add_type(p, "inuse_space", "bytes");
+  profile_label_t old = {profile_cstring(p, "gc_cycles_survived"), 0, 4, 0};
+  profile_label_t older = {profile_cstring(p, "gc_cycles_survived"), 0, 8, 0};
+  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, &old, 1), (int64_t[]){0, 0, 64});
+  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, &older, 1), (int64_t[]){0, 0, 64});
+  profile_add(p, sample_stack(p, "ac"), 0, (int64_t[]){5, 50, 0});
+  profile_add(p, sample_stack(p, "ac"), profile_label_set(p, &older, 1), (int64_t[]){0, 0, 32});
+  char *text = sample_written(p, callgrind_write, &len);
+  assert_non_null(strstr(text, ") b\ncalls=1 1\n1 0 0 128\n"));
+  assert_non_null(strstr(text, ") c\ncalls=5 1\n1 50 5 32\n"));
+  free(text);
+  profile_free(p);
+}
+
 static void names_cannot_break_a_line(void **state) {
   (void)state;
   profile_t *p = sample_types();
@@ -102,6 +120,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(costs_calls_and_names_are_written),
     cmocka_unit_test(inclusive_costs_are_true_under_any_recursion),
     cmocka_unit_test(without_a_samples_type_each_sample_is_one_call),
+    cmocka_unit_test(a_stack_that_was_not_sampled_is_one_call_whatever_its_labels),
     cmocka_unit_test(names_cannot_break_a_line),
     cmocka_unit_test(negative_differences_are_zero_and_told),
     cmocka_unit_test(running_out_of_memory_is_reported),

@@ -141,7 +141,7 @@ static void a_report_shows_head_losses_and_table(void **state) {
   assert_non_null(strstr(text, "Program   app.lua\n"));
   assert_non_null(strstr(text, "Total     160ms\n"));
   assert_non_null(strstr(text, "Duration  5s\n"));
-  assert_non_null(strstr(text, "Samples   16, in 6 different stacks\n"));
+  assert_non_null(strstr(text, "Samples   16, in 5 different stacks\n"));
   assert_non_null(strstr(text, "Comment   a comment\n"));
   assert_non_null(strstr(text, "3 samples were deeper than recorded"));
   assert_non_null(strstr(text, "       20ms   12.50%   93.75%       70ms   43.75%  parse "));

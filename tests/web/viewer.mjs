@@ -180,6 +180,21 @@ const tests = {
     assert.deepEqual((await rows())[0].slice(0, 4), ["idle", "demo.lua:20", "3.00 MiB", "75.0 %"]);
   },
 
+  async "memory is shown in bytes and objects"() {
+    await openPage("heap");
+    const whole = (await box("All inuse space")).width;
+    near((await box("string.rep")).width, whole * 20 / 29);
+    const facts = await text("#facts");
+    for (const fact of [/Total\s+29 KiB\s+inuse space/, /Stacks\s+2\b/, /Period\s+512 KiB\s+of space/]) assert.match(facts, fact);
+    assert.deepEqual((await rows())[1].slice(0, 4), ["load", "heap.lua:10", "9.00 KiB", "31.0 %"]);
+    await browser.run("const s = document.getElementById('type'); s.value = '0'; s.dispatchEvent(new Event('change'))");
+    assert.match(await text("#facts"), /Total\s+1,010\s+alloc objects/);
+    assert.deepEqual((await rows())[0].slice(0, 4), ["string.rep", "[C]", "1,000", "99.0 %"]);
+    await openPage("small");
+    await browser.run("const s = document.getElementById('type'); s.value = '2'; s.dispatchEvent(new Event('change'))");
+    assert.match(await text("#facts"), /Stacks\s+5\b/); // the samples counted are those of cpu
+  },
+
   async "lines can be told apart"() {
     await openPage("small");
     await choose("#grouping [value=line]");

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands make of their arguments: numbers, sizes, sample types; see cli.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "profile/heap_types.h"
+
+enum { LEAST_WIDTH = 80 };
+
+size_t cli_terminal_width(void) {
+  struct winsize size;
+  if (!isatty(STDOUT_FILENO)) return 0;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
+  return size.ws_col < LEAST_WIDTH ? LEAST_WIDTH : size.ws_col;
+}
+
+bool cli_parse_count(const char *text, size_t *count) {
+  char *end;
+  errno = 0;
+  unsigned long value = strtoul(text, &end, 10);
+  *count = value;
+  return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
+}
+
+bool cli_parse_size(const char *text, int64_t *bytes) {
+  static const char suffixes[] = "kMG";
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  const char *suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
+  int shift = suffix != NULL ? 10 * (int)(suffix - suffixes + 1) : 0;
+  if (suffix != NULL) end++;
+  if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value > INT64_MAX >> shift) return false;
+  *bytes = value << shift;
+  return true;
+}
+
+bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,
+                     size_t *type) {
+  char names[HEAP_NAMES_BYTES];
+  uint32_t found = name != NULL ? heap_find_type(profile, name) : (uint32_t)profile->default_type;
+  *type = found;
+  if (!profile_ok(profile)) {
+    cli_failed(command, "%s: out of memory", path);
+    return false;
+  }
+  if (found != PROFILE_NONE) return true;
+  heap_type_names(profile, names);
+  cli_failed(command, "%s: has no sample type '%s'; it has: %s", path, name, names);
+  return false;
+}
