@@ -4,6 +4,7 @@
 #include "agent/heap.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "agent/budget.h"
@@ -12,7 +13,7 @@
 #include "agent/heap_site.h"
 #include "profile/mem.h"
 
-enum { FILTER_MAX_AGE = 8192, STACK_WIPED = 768 };
+enum { STACK_WIPED = 768 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
 static heap_t *heaps;
@@ -29,19 +30,17 @@ static inline bool may_be_followed(const heap_t *heap, uint64_t address) {
   return (heap->filter[bit / 64] >> bit % 64 & 1) != 0;
 }
 
-static void filter_enter(uint64_t address, void *context) {
+static void filter_add(heap_t *heap, uint64_t address) {
   uint32_t bit = filter_bit(address);
-  ((heap_t *)context)->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+  heap->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+  if (heap->filter_counts[bit] < UINT8_MAX) heap->filter_counts[bit]++;
 }
 
-/* Bits of blocks that are gone stay until the filter is made anew. */
-static void filter_add(heap_t *heap, uint64_t address) {
-  if (++heap->filter_age > FILTER_MAX_AGE + heap->totals->live_blocks) {
-    for (size_t i = 0; i < HEAP_FILTER_BITS / 64; i++) heap->filter[i] = 0;
-    live_heap_each(&heap->vm->live, filter_enter, heap);
-    heap->filter_age = 0;
-  }
-  filter_enter(address, heap);
+/* The bit goes with the last block that has it: the address may be the next one to be handed out, again and again. */
+static void filter_remove(heap_t *heap, uint64_t address) {
+  uint32_t bit = filter_bit(address);
+  if (heap->filter_counts[bit] == UINT8_MAX) return; /* so many, or more: not known */
+  if (--heap->filter_counts[bit] == 0) heap->filter[bit / 64] &= ~((uint64_t)1 << bit % 64);
 }
 
 /* -- events --------------------------------------------------------------------------------------------------------- */
@@ -56,10 +55,14 @@ void heap_leave(vm_t *vm, bool entered) {
   if (entered && vm->heap->interrupted) vm_let_in(vm);
 }
 
+static void remove_block(heap_t *heap, uint64_t address) {
+  if (live_heap_remove(&heap->vm->live, address) && !heap->traced) filter_remove(heap, address);
+}
+
 static void forget(heap_t *heap, uint64_t address, size_t size) {
   bool entered = heap_enter(heap->vm);
   if (heap->traced) heap_site_freed(heap, address, size);
-  live_heap_remove(&heap->vm->live, address);
+  remove_block(heap, address);
   heap_leave(heap->vm, entered);
 }
 
@@ -97,9 +100,9 @@ static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t 
   uint32_t objects;
   uint64_t bytes;
   heap_weigh(&heap->rate, size, &heap->random, &objects, &bytes);
-  live_heap_add(&heap->vm->live, site, address, objects, bytes);
+  bool followed = live_heap_add(&heap->vm->live, site, address, objects, bytes);
   atomic_fetch_add_explicit(&heap->vm->samples, 1, memory_order_relaxed);
-  if (!heap->traced) filter_add(heap, address);
+  if (followed && !heap->traced) filter_add(heap, address);
 }
 
 /* A block that is a sample, or that was one and changes its size. */
@@ -119,7 +122,7 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   entered = heap_enter(vm);
   if (request->address != 0) {
     if (heap->traced) heap_site_freed(heap, request->address, request->old_size);
-    live_heap_remove(&vm->live, request->address);
+    remove_block(heap, request->address);
     count_realloc(heap, request, result);
   }
   heap->alloc_objects++;
@@ -289,8 +292,8 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->interrupted = vm->engine == &engine_walk || vm->engine->asks_lua;
   heap->alloc_objects = heap->free_objects = heap->free_bytes = heap->granted = 0;
   heap->left = 0;
-  heap->filter_age = 0;
-  for (size_t i = 0; i < HEAP_FILTER_BITS / 64; i++) heap->filter[i] = 0;
+  memset(heap->filter, 0, sizeof heap->filter);
+  memset(heap->filter_counts, 0, sizeof heap->filter_counts);
   heap->random.state = random_next(&vm->random);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);

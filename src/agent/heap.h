@@ -42,7 +42,7 @@ typedef struct heap {
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   uint64_t filter[HEAP_FILTER_BITS / 64]; /* where it has no bit for an address, no such block is followed */
-  uint32_t filter_age;                    /* blocks entered since the filter was made */
+  uint8_t filter_counts[HEAP_FILTER_BITS]; /* blocks for each bit of it; 255: so many, or more */
   heap_rate_t rate;
   random_t random;
   vm_t *vm;               /* while state is not HEAP_OFF */

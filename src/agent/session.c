@@ -22,6 +22,7 @@
 #include "agent/walk_setup.h"
 #include "agent/walker.h"
 #include "name/source.h"
+#include "profile/heap_types.h"
 #include "profile/mem.h"
 #include "profile/live_heap.h"
 #include "profile/trace_values.h"
@@ -210,6 +211,9 @@ static void describe_heap(vm_t *vm) {
   else
     snprintf(text, sizeof text, "luapulse %s, %s, heap, one sample in %zu bytes", LUAPULSE_VERSION, lua,
              vm->options.heap_sample_mean_bytes);
+  live_comment(&vm->live, text);
+  bool traced = vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING;
+  snprintf(text, sizeof text, HEAP_MEAN ": %zu", traced ? 1 : vm->options.heap_sample_mean_bytes);
   live_comment(&vm->live, text);
 }
 

@@ -109,14 +109,6 @@ static void take_out(live_header_t *header, live_block_t *block) {
   header->heap.live_blocks = header->block_count;
 }
 
-void live_heap_each(const live_t *live, void (*visit)(uint64_t address, void *context), void *context) {
-  const live_header_t *header = live->header;
-  for (uint32_t i = 0; i < header->block_room; i++) {
-    uint64_t address = address_of(&blocks_of(header)[i]);
-    if (address != 0) visit(address, context);
-  }
-}
-
 /* -- sites --------------------------------------------------------------------------------------------------- */
 
 static uint64_t get(_Atomic uint64_t *value) {
@@ -154,7 +146,7 @@ static live_cell_t *cell_at(const live_header_t *header, live_ref_t ref, _Atomic
   return cell;
 }
 
-void live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t objects, uint64_t bytes) {
+bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t objects, uint64_t bytes) {
   live_header_t *header = live->header;
   live_heap_totals_t *heap = &header->heap;
   _Atomic uint64_t *values, *hidden;
@@ -163,7 +155,7 @@ void live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t obj
   add(&values[HEAP_ALLOC_SPACE], bytes);
   if (!has_room(live)) {
     live_lose(live, LOSS_OVERFLOW, 1);
-    return;
+    return false;
   }
   keep(header, values, hidden);
   live_block_t block = {.bytes = bytes, .objects = objects, .cell = site, .born = (uint32_t)heap->gc_cycles};
@@ -174,9 +166,10 @@ void live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t obj
   add(&hidden[HIDDEN_YOUNG_OBJECTS], objects);
   add(&hidden[HIDDEN_YOUNG_SPACE], bytes);
   heap->live_bytes += bytes;
-  if (heap->live_bytes <= heap->peak_bytes) return;
+  if (heap->live_bytes <= heap->peak_bytes) return true;
   heap->peak_bytes = heap->live_bytes;
   heap->peak_event = heap->event;
+  return true;
 }
 
 bool live_heap_remove(live_t *live, uint64_t address) {

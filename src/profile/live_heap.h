@@ -54,22 +54,17 @@ const char *heap_value_unit(int value);
 /* How many of them a profile of that mode has. */
 int heap_value_count(live_heap_mode_t mode);
 
-/* Label of what has survived so many collections, or more, but less than twice as many. */
-#define HEAP_SURVIVED_LABEL "gc_cycles_survived"
-
 live_heap_totals_t *live_heap_totals(const live_t *live);
 
 /* The site of (node, labels), the one of [overflow] when there is no room. */
 live_ref_t live_heap_site(live_t *live, live_ref_t node, live_ref_t labels);
 live_ref_t live_heap_overflow_site(const live_t *live);
-/* A block was allocated at the site, where it counts for so many objects and bytes. */
-void live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t objects, uint64_t bytes);
+/* A block was allocated at the site, where it counts for so many objects and bytes. False when there is no room to follow it. */
+bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t objects, uint64_t bytes);
 /* It was freed. False when it is not one of those that are followed. */
 bool live_heap_remove(live_t *live, uint64_t address);
 /* A collection has completed: what it left is what survived it. */
 void live_heap_end_cycle(live_t *live);
-/* Calls visit for the address of each block in the set. */
-void live_heap_each(const live_t *live, void (*visit)(uint64_t address, void *context), void *context);
 /* Readers are shown what was in use when the last collection completed, not what is in use now. */
 void live_heap_show_completed(live_t *live, bool completed);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "profile/heap_types.h"
 #include "profile/intern.h"
 #include "profile/live.h"
 #include "profile/live_region.h"
@@ -176,7 +177,7 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref, uint64_t survived) {
   profile_label_t labels[MAX_LABELS + 1];
   size_t count = 0, at = 0;
   if (survived > 0)
-    labels[count++] = (profile_label_t){.key = profile_cstring(r->profile, HEAP_SURVIVED_LABEL),
+    labels[count++] = (profile_label_t){.key = profile_cstring(r->profile, HEAP_SURVIVED),
                                         .num = (int64_t)survived};
   while (at < text.len && count < MAX_LABELS) {
     size_t key = at;
