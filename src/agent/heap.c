@@ -126,6 +126,7 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
     count_realloc(heap, request, result);
   }
   heap->alloc_objects++;
+  if (heap->traced) heap_site_allocated(heap, request, (uint64_t)(uintptr_t)result);
   if (wanted) {
     enter_block(heap, site, (uint64_t)(uintptr_t)result, request->new_size);
     draw_gap(heap);

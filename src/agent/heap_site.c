@@ -25,6 +25,7 @@ struct heap_walk {
   memory_own_t memory;
   path_t path;
   heap_trail_t trail;
+  uint64_t ruled_out[WALK_RULED_OUT]; /* tracing: see walk.h */
   uint64_t stack_low, stack_high; /* of the thread that called start */
   uint64_t vm_low, vm_high;       /* the VM's global_State */
   uint64_t count;
@@ -177,6 +178,7 @@ __attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const h
   __builtin_unwind_init(); /* saves those that nobody has saved yet: the VM may keep its state in one, and its pc */
   aim(w, request, stack_pointer());
   *kept = 0;
+  walk->ruled_out = traced ? w->ruled_out : NULL;
   if (traced && heap_trail_follow(&w->trail, walk, kept)) return WALK_OK;
   heap_trail_drop(&w->trail);
   *kept = 0;
@@ -246,6 +248,15 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
     w->last_site = live_heap_site(&vm->live, node, labels);
   }
   return w->last_site;
+}
+
+void heap_site_allocated(heap_t *heap, const heap_request_t *request, uint64_t address) {
+  enum { MOST_EXTRA = 64 }; /* what a build may keep below its lua_States */
+  heap_walk_t *w = heap->walk;
+  bool told = walk_setup_layout()->language >= 52;
+  if (told && (request->address != 0 || request->old_size != LUA_TTHREAD)) return;
+  for (uint64_t word = address; word <= address + MOST_EXTRA; word += 8)
+    if (w->ruled_out[walk_word_slot(word)] == word) w->ruled_out[walk_word_slot(word)] = 0;
 }
 
 void heap_site_freed(heap_t *heap, uint64_t address, size_t size) {

@@ -24,7 +24,9 @@ void heap_walk_free(heap_walk_t *walk);
 live_ref_t heap_site(heap_t *heap, const heap_request_t *request);
 /* The site of what the profiler itself makes Lua allocate. */
 live_ref_t heap_own_site(heap_t *heap);
-/* A block was freed: what is remembered of it is not true any more. */
+/* Tracing: a block was allocated. */
+void heap_site_allocated(heap_t *heap, const heap_request_t *request, uint64_t address);
+/* Tracing: a block was freed: what is remembered of it is not true any more. */
 void heap_site_freed(heap_t *heap, uint64_t address, size_t size);
 
 #endif

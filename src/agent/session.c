@@ -410,6 +410,7 @@ static void refresh_heap(vm_t *vm, lua_State *L) {
 
 static void end(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
+  if (vm->heap != NULL && has_heap(&vm->options)) heap_note_memory(vm, L);
   heap_stop(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   search_names_now(vm, L);
@@ -446,7 +447,6 @@ profile_t *session_stop(lua_State *L, failure_t *failure) {
 void session_abandon(vm_t *vm, lua_State *L) {
   int state = hold_cancellation();
   if (vm->pid == getpid()) {
-    if (has_heap(&vm->options)) heap_note_memory(vm, L);
     end(vm, L);
   } else {
     vm->engine->stop(

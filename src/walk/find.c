@@ -50,17 +50,20 @@ static bool consistent(walk_t *walk, const walk_state_t *s) {
   return address != 0 && walk_state(walk, address, WALK_GUESS, &main) && main.global == s->global;
 }
 
-/* Adds the state at `word` if it runs here. `seen`: the word stands on this native stack or in a register. */
-static void consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
+/* Adds the state at `word` if it runs here. `seen`: the word stands on this native stack or in a register. False when there is
+ * no state. */
+static bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
   walk_state_t state;
-  if (is_known(walk, word) || !walk_state(walk, word, trust, &state)) return;
+  if (is_known(walk, word)) return true;
+  if (!walk_state(walk, word, trust, &state)) return false;
   if (!on_stack(walk, state.place)) {
-    if (!seen || !consistent(walk, &state) || !runs_unprotected(walk, &state)) return;
+    if (!seen || !consistent(walk, &state) || !runs_unprotected(walk, &state)) return true;
     state.place = walk->stack_high - 1;
   } else if (!consistent(walk, &state)) {
-    return;
+    return true;
   }
   insert(walk, &state);
+  return true;
 }
 
 /* -- looking ---------------------------------------------------------------------------------------------------- */
@@ -86,12 +89,14 @@ static bool is_plausible(const walk_t *walk, uint64_t word) {
 
 static void look_at(walk_t *walk, uint64_t word, uint64_t *recent, uint32_t *next) {
   if (!is_plausible(walk, word) || walk->looks == 0) return;
+  uint64_t *ruled_out = walk->ruled_out != NULL ? &walk->ruled_out[walk_word_slot(word)] : NULL;
+  if (ruled_out != NULL && *ruled_out == word) return;
   for (uint32_t i = 0; i < WORDS; i++)
     if (recent[i] == word) return;
   recent[*next] = word;
   *next = (*next + 1) % WORDS;
   walk->looks--;
-  consider(walk, word, WALK_GUESS, true);
+  if (!consider(walk, word, WALK_GUESS, true) && ruled_out != NULL) *ruled_out = word;
 }
 
 /* LuaJIT with 32-bit references keeps two of them in a word. */

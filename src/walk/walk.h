@@ -20,7 +20,8 @@ enum {
   WALK_MAX_STATES = 64, /* running coroutines of one native stack */
   WALK_MAX_REGISTERS = 32,
   WALK_SCAN_BYTES = 65536, /* of native stack looked at for lua_States */
-  WALK_MAX_LOOKS = 1024    /* words of it that may be one */
+  WALK_MAX_LOOKS = 1024,   /* words of it that may be one */
+  WALK_RULED_OUT = 1024    /* words remembered not to be one */
 };
 
 typedef enum {
@@ -108,6 +109,10 @@ typedef struct walk {
   const walk_range_t *images;
   uint32_t image_count;
 
+  /* Words that were seen to be no lua_States, by walk_word_slot(); NULL: not remembered. Only for who sees all that is
+   * allocated: an address that becomes one must be taken out. */
+  uint64_t *ruled_out;
+
   /* The VMs that count: NULL takes any whose memory is consistent. */
   bool (*accepts)(void *context, uint64_t global);
   /* True when a C function never runs other coroutines without a Lua frame on top of it. NULL: none is known. */
@@ -135,6 +140,10 @@ typedef struct walk {
   /* PUC: how often each register alone held the pc, to decide when two might */
   uint32_t pc_votes[WALK_MAX_REGISTERS];
 } walk_t;
+
+static inline uint32_t walk_word_slot(uint64_t word) {
+  return (uint32_t)((word >> 3) * 0x9e3779b97f4a7c15u >> 54);
+}
 
 /* Finds the coroutines that run on the native stack: walk->states. */
 walk_reason_t walk_find(walk_t *walk);
