@@ -160,6 +160,22 @@ static void a_forked_child_is_not_traced(void) {
   lua_close(L);
 }
 
+/* Called by Lua, so that a call is open: its time goes on in the children. */
+static int split(lua_State *L) {
+  for (int i = 0; i < 5; i++) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      struct timespec nap = {0, 30000000};
+      nanosleep(&nap, NULL);
+      lua_close(L); /* and never back into it */
+      _exit(0);
+    }
+    host_wait(pid);
+  }
+  return 0;
+}
+
 /* Tables shared with another process, as under `luapulse run`: a child that closes its copy of the VM adds nothing to them. */
 static void a_forked_child_leaves_shared_tables_alone(void) {
   lua_State *L = host_open();
@@ -172,17 +188,8 @@ static void a_forked_child_leaves_shared_tables_alone(void) {
   CHECK(region.memory != MAP_FAILED && session_start(L, &options, region, &failure));
   uint64_t start = time_monotonic();
   host_call(L, "work", 10);
-  for (int i = 0; i < 5; i++) {
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-      struct timespec nap = {0, 30000000};
-      nanosleep(&nap, NULL);
-      lua_close(L);
-      _exit(0);
-    }
-    host_wait(pid);
-  }
+  lua_register(L, "split", split);
+  host_run(L, "local function outer() split() return 1 end outer()");
   host_call(L, "work", 10);
   luapulse_profile_t *profile = host_stop(L);
   CHECK(calls_of(profile, "step") == 20);
