@@ -73,7 +73,7 @@ bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t
 
 uint64_t luajit_main_of(walk_t *walk, uint64_t global) {
   uint64_t main;
-  return read_ref(walk, global + walk->layout->luajit.global_main, WALK_GUESS, &main) ? main : 0;
+  return read_ref(walk, global + walk->layout->luajit.global_main, trust_of_vm(walk), &main) ? main : 0;
 }
 
 uint64_t luajit_current(walk_t *walk, uint64_t global) {
@@ -105,11 +105,11 @@ typedef struct {
 static bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   uint8_t bytes[2 * SLOT];
   if (!two_slots(walk)) {
-    if (!walk_read(walk->memory, bytes, f, SLOT, WALK_GUESS)) return false;
+    if (!walk_read(walk->memory, bytes, f, SLOT, trust_of_vm(walk))) return false;
     *out = (link_t){bytes_u32(bytes, 0), (int32_t)bytes_u32(bytes, 4)};
     return true;
   }
-  if (!walk_read(walk->memory, bytes, f - SLOT, 2 * SLOT, WALK_GUESS)) return false;
+  if (!walk_read(walk->memory, bytes, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
   *out = (link_t){bytes_u64(bytes, 0) & (((uint64_t)1 << 47) - 1), (int64_t)bytes_u64(bytes, SLOT)};
   return true;
 }
@@ -161,9 +161,9 @@ typedef struct {
 static uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
   const layout_luajit_t *l = &walk->layout->luajit;
   uint64_t pc = 0, owner = 0;
-  if (!read_ref(walk, cframe + l->cframe_pc, WALK_GUESS, &pc)) return 0;
+  if (!read_ref(walk, cframe + l->cframe_pc, trust_of_vm(walk), &pc)) return 0;
   /* until the first instruction the place of the pc holds the state itself */
-  return read_ref(walk, cframe + l->cframe_state, WALK_GUESS, &owner) && pc != owner ? pc : 0;
+  return read_ref(walk, cframe + l->cframe_state, trust_of_vm(walk), &owner) && pc != owner ? pc : 0;
 }
 
 static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base) {
@@ -256,13 +256,13 @@ static uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c
   const layout_luajit_t *l = &walk->layout->luajit;
   for (uint32_t steps = 0; steps < MAX_STEPS && c->cframe != 0; steps++) {
     int32_t results;
-    if (!walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, WALK_GUESS)) break;
+    if (!walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, trust_of_vm(walk))) break;
     bool protected_only = results < 0 && c->f < state->stack + (uint64_t)(-(int64_t)results);
     if (!protected_only && c->f < callee) return cframe_pc(walk, c->cframe);
     link_t link = {0, LINK_C};
     if (!protected_only && !read_link(walk, c->f, &link)) break;
     if (protected_only || (link.link & LINK_TYPE) == LINK_C) {
-      if (!walk_read(walk->memory, &c->cframe, c->cframe + l->cframe_previous, 8, WALK_GUESS)) break;
+      if (!walk_read(walk->memory, &c->cframe, c->cframe + l->cframe_previous, 8, trust_of_vm(walk))) break;
       c->cframe &= ~(uint64_t)3;
     }
     if (!protected_only && (c->f = caller_of(walk, c->f, link.link, trust_of_vm(walk))) == 0) break;
@@ -275,7 +275,7 @@ static uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c,
   uint64_t pc = 0;
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
   if ((link & LINK_TYPE_P) == LINK_CONT) {
-    if (two_slots(walk)) return walk_read(walk->memory, &pc, f - 2 * SLOT, 8, WALK_GUESS) ? pc : 0;
+    if (two_slots(walk)) return walk_read(walk->memory, &pc, f - 2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
     return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_GUESS) ? pc : 0;
   }
   return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;

@@ -62,6 +62,8 @@ static void expect_memory(walk_t *walk, const walk_state_t *state) {
   const layout_puc_t *l = &walk->layout->puc;
   if (walk->memory->expect == NULL) return;
   uint64_t end = state->stack_end + RESERVE;
+  walk->calm_low = state->stack;
+  walk->calm_high = state->stack_end;
   walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, end > state->stack ? end : state->stack);
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   walk->memory->expect(walk->memory, WALK_CALLS, linked ? 0 : state->first,
@@ -96,7 +98,9 @@ static walk_reason_t read_function(walk_t *walk, uint64_t slot, walk_trust_t tru
                                    walk_frame_t *frame) {
   const layout_puc_t *l = &walk->layout->puc;
   uint8_t bytes[CLOSURE_BYTES];
-  if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, WALK_GUESS)) return WALK_BAD_SLOT;
+  /* while calm a slot inside the stack is whole; outside it is a distance, of a stack that is being moved (5.4.5 on) */
+  walk_trust_t slot_trust = walk->calm && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_GUESS;
+  if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, slot_trust)) return WALK_BAD_SLOT;
   uint64_t value = bytes_u64(bytes, 0);
   uint32_t tag = l->tag_bytes == 1 ? bytes[8] : bytes_u32(bytes, 8);
   *frame = (walk_frame_t){.kind = WALK_C};

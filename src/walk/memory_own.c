@@ -111,7 +111,7 @@ static void expect(walk_memory_t *memory, walk_region_t region, uint64_t low, ui
 }
 
 void memory_own_init(memory_own_t *own, pid_t pid) {
-  own->memory = (walk_memory_t){read_own, expect};
+  own->memory = (walk_memory_t){.read = read_own, .expect = expect};
   own->pid = pid;
   memory_own_begin(own, true, 0, 0);
 }
@@ -119,14 +119,14 @@ void memory_own_init(memory_own_t *own, pid_t pid) {
 void memory_own_begin_calm(memory_own_t *own, uint64_t stack_low, uint64_t stack_high, uint64_t vm_low,
                            uint64_t vm_high) {
   memory_own_begin(own, false, stack_low, stack_high);
-  own->calm = true;
+  own->calm = own->memory.direct = true;
   own->vm_low = vm_low;
   own->vm_high = vm_high;
 }
 
 void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high) {
   own->strict = strict;
-  own->calm = false;
+  own->calm = own->memory.direct = false;
   own->stack_low = stack_low;
   own->stack_high = stack_high;
   memset(own->pages, 0, sizeof own->pages);

@@ -97,6 +97,7 @@ typedef struct walk {
     uint64_t bytes;
     uint32_t type; /* of a new object from 5.2 on, as the allocator is told; else 0 */
   } allocating;    /* calm: what the allocator is asked for */
+  uint64_t calm_low, calm_high; /* calm: the stack being read */
   bool mark_collector;      /* frames of finalizers are to stand above one of the collector */
   bool last_is_alive;       /* calm: the coroutine that ran in the last walk was not freed since */
   uint64_t stack_high;      /* end of the native stack, or a bound for it */

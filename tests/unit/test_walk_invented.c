@@ -64,7 +64,7 @@ static bool read_endless(walk_memory_t *memory, void *to, uint64_t from, uint32_
 }
 
 static walk_reason_t walk_endless(endless_t *e, const layout_t *layout) {
-  e->memory = (walk_memory_t){read_endless, NULL};
+  e->memory = (walk_memory_t){.read = read_endless};
   e->layout = &layout->luajit;
   e->native = (uint64_t)1 << 40;
   memset(&walk, 0, sizeof walk);

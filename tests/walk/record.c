@@ -81,7 +81,7 @@ static void start(target_t *target, char **command) {
 static void seize(target_t *target) {
   if (ptrace(PTRACE_SEIZE, target->pid, NULL, target->own ? PTRACE_O_EXITKILL : 0) != 0)
     die("process %d cannot be seized: %s", target->pid, strerror(errno));
-  target->memory = (walk_memory_t){read_target, NULL};
+  target->memory = (walk_memory_t){.read = read_target};
 }
 
 static void read_maps(target_t *target) {
