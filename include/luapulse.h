@@ -54,7 +54,7 @@ typedef enum {
 typedef enum {
   LUAPULSE_GC_NOW,       /* what is in use now, garbage not yet collected included */
   LUAPULSE_GC_COMPLETED, /* what was in use when the last collection completed */
-  LUAPULSE_GC_FORCED     /* now, after a full collection that stop and snapshot run */
+  LUAPULSE_GC_FORCED     /* now, after a full collection that stop and snapshot run, finalizers included */
 } luapulse_gc_t;
 
 typedef struct {
@@ -121,7 +121,7 @@ LUAPULSE_API int luapulse_start(struct lua_State *L, const luapulse_profile_opti
 LUAPULSE_API luapulse_profile_t *luapulse_stop(struct lua_State *L, luapulse_error_t *error);
 /* A copy of what was collected so far, while profiling goes on. */
 LUAPULSE_API luapulse_profile_t *luapulse_snapshot(struct lua_State *L, luapulse_error_t *error);
-/* Time between pause and resume is not counted. Both may be called again without harm. */
+/* What passes and what is allocated between pause and resume is not counted. Both may be called again without harm. */
 LUAPULSE_API int luapulse_pause(struct lua_State *L, luapulse_error_t *error);
 LUAPULSE_API int luapulse_resume(struct lua_State *L, luapulse_error_t *error);
 /* Puts labels on the samples of the coroutine L from now on: `count` pairs of key and value. Count 0 takes

@@ -31,6 +31,13 @@ mentioned_options() {
     grep -oE '(^| )--?[A-Za-z][A-Za-z-]*' | tr -d ' ' | sort -u
 }
 
+# A text without what it says of other commands than this one.
+without_other_commands() {
+  local others
+  others=$(tr ' ' '\n' <<<"$commands" | grep -vxF -- "$1" | paste -sd '|')
+  sed -E "s/luapulse ($others) [^\`]*//g"
+}
+
 test_relative_links_resolve() {
   local page link target anchor file
   for page in "${pages[@]}"; do
@@ -60,8 +67,8 @@ test_mentioned_options_exist() {
       done
     done
     # the pages of the command itself: every long option in them is one of its own
-    for option in $({ cat "docs/$command.md"; plain_man "man/luapulse-$command.1"; } | grep -oE -- '(^|[^A-Za-z0-9-])--[a-z][a-z-]*' |
-      sed -E 's/^[^-]//' | sort -u); do
+    for option in $({ cat "docs/$command.md"; plain_man "man/luapulse-$command.1"; } | without_other_commands "$command" |
+      grep -oE -- '(^|[^A-Za-z0-9-])--[a-z][a-z-]*' | sed -E 's/^[^-]//' | sort -u); do
       grep -qxF -- "$option" <<<"$known" || wrong "the pages of luapulse $command: there is no option $option"
     done
   done
@@ -111,19 +118,34 @@ test_options_of_start_are_those_of_the_module() {
 # Every function of luapulse.h stands in its page and its man page, and every function of the module in its.
 test_every_function_is_documented() {
   local name
-  for name in $(grep -oE '\b(luapulse|luaopen)_[a-z_]+\(' include/luapulse.h | tr -d '(' | sort -u); do
+  for name in $(grep -oE '\b(luapulse|luaopen)_[a-z0-9_]+\(' include/luapulse.h | tr -d '(' | sort -u); do
     grep -qF "$name" docs/c-api.md || wrong "docs/c-api.md: $name is missing"
     grep -qF "$name" man/luapulse.3 || wrong "man/luapulse.3: $name is missing"
   done
-  for name in $(sed -nE '/^static const luaL_Reg functions/,/^};/p' src/agent/binding.c | grep -oE '\{"[a-z]+"' | tr -d '{"'); do
+  for name in $(sed -nE '/^static const luaL_Reg functions/,/^};/p' src/agent/binding.c | grep -oE '\{"[a-z0-9_]+"' | tr -d '{"'); do
     grep -qF "pulse.$name(" docs/lua-api.md || wrong "docs/lua-api.md: pulse.$name is missing"
     grep -qF "pulse.$name(" man/luapulse.3 || wrong "man/luapulse.3: pulse.$name is missing"
     grep -qF "function pulse.$name(" types/luapulse.lua || wrong "types/luapulse.lua: pulse.$name is missing"
   done
-  for name in $(sed -nE '/^static const luaL_Reg methods/,/^};/p' src/agent/binding_profile.c | grep -oE '\{"[a-z]+"' | tr -d '{"'); do
+  for name in $(sed -nE '/^static const luaL_Reg methods/,/^};/p' src/agent/binding_profile.c | grep -oE '\{"[a-z0-9_]+"' | tr -d '{"'); do
     grep -qF "profile:$name(" docs/lua-api.md || wrong "docs/lua-api.md: profile:$name is missing"
     grep -qF "profile:$name(" man/luapulse.3 || wrong "man/luapulse.3: profile:$name is missing"
     grep -qF "function profile:$name(" types/luapulse.lua || wrong "types/luapulse.lua: profile:$name is missing"
+  done
+}
+
+# The totals that the allocator counts, the types of a heap's samples, and the frames that stand for no function.
+test_what_a_heap_profile_tells_is_documented() {
+  local name totals types
+  totals=$(sed -n '/^#define LIVE_HEAP_TOTALS/,/^$/p' src/profile/live_heap.h | grep -oE 'F\([a-z_]+\)' | sed -E 's/F\((.*)\)/heap_\1/')
+  types=$(sed -n '/heap_value_names\[/,/};/p' src/profile/live_heap.c | grep -oE '"[a-z_]+"' | tr -d '"')
+  [ -n "$totals" ] && [ -n "$types" ] || wrong "no totals or types were found in src/profile/live_heap"
+  for name in $totals heap_sample_mean_bytes $types; do
+    grep -qF "\`$name\`" docs/heap.md || wrong "docs/heap.md: $name is missing"
+    grep -qE "^---@field $name\?" types/luapulse.lua || wrong "types/luapulse.lua: $name is missing"
+  done
+  for name in $(grep -hoE '"\[[a-z]+[a-zA-Z :]*' src/agent/heap*.c src/agent/session.c src/agent/walked.c | tr -d '" ' | grep -v '^\[string$' | sort -u); do
+    tr -d ' ' <docs/heap.md | grep -qF "\`$name" || wrong "docs/heap.md: the frame $name… is missing"
   done
 }
 
