@@ -405,7 +405,8 @@ static void refresh_heap(vm_t *vm, lua_State *L) {
 }
 
 static void end(vm_t *vm, lua_State *L) {
-  vm->engine->stop(vm, L);
+  vm->engine->stop(vm, L); /* which may allocate */
+  if (has_heap(&vm->options)) heap_note_memory(vm, L);
   heap_stop(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   search_names_now(vm, L);
