@@ -36,12 +36,12 @@ function heap.sum(profile, fits)
   return sums
 end
 
--- Sums by the line of the leaf, of leaves in the file.
-function heap.lines(profile, file)
+-- Sums by the line of the leaf, of leaves in the file; stacks with the name `without` on them do not count.
+function heap.lines(profile, file, without)
   local lines = {}
   for _, sample in ipairs(profile:samples()) do
     local leaf = sample.stack[1]
-    if leaf.file == file then
+    if leaf.file == file and not (without and heap.on_stack(without)(sample)) then
       local line = lines[leaf.line] or {}
       lines[leaf.line] = line
       for _, name in ipairs(values) do line[name] = (line[name] or 0) + (sample[name] or 0) end
