@@ -152,9 +152,11 @@ __attribute__((noinline)) static void wipe_stack(void) {
 static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   heap_t *heap = ud;
   int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
-  if (state != HEAP_ON)
-    return state == HEAP_PAUSED ? allocate_paused(heap, block, old_size, new_size)
-                                : heap->allocate(heap->ud, block, old_size, new_size);
+  if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
+  if (state == HEAP_OFF) {
+    heap->reached = true;
+    return heap->allocate(heap->ud, block, old_size, new_size);
+  }
   uint64_t address = (uint64_t)(uintptr_t)block;
   if (new_size == 0) {
     if (block != NULL) {
@@ -224,19 +226,39 @@ static bool charge(vm_t *vm, size_t bytes) {
 }
 
 /* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. */
-static heap_t *make_heap(vm_t *vm, lua_State *L) {
+static heap_t *make_heap(vm_t *vm) {
   if (vm->heap != NULL) return vm->heap;
   heap_t *heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
   if (heap == NULL) return NULL;
   *heap = (heap_t){.vm = vm};
-  heap->allocate = lua_getallocf(L, &heap->ud);
   enlist(heap);
   vm->heap = heap;
   return heap;
 }
 
+static bool is_outermost(const heap_t *heap, lua_State *L) {
+  void *ud;
+  return lua_getallocf(L, &ud) == allocate && ud == heap;
+}
+
+/* True when what the VM allocates comes here, maybe through an allocator that the host has put around ours. May raise a Lua
+ * memory error. */
+static bool is_in_place(heap_t *heap, lua_State *L) {
+  if (!heap->placed || is_outermost(heap, L)) return heap->placed;
+  heap->reached = false;
+  lv_newuserdata(L, 1);
+  lua_pop(L, 1);
+  return heap->reached;
+}
+
+static void put_in_place(heap_t *heap, lua_State *L) {
+  heap->allocate = lua_getallocf(L, &heap->ud);
+  lua_setallocf(L, allocate, heap);
+  heap->placed = true;
+}
+
 bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
-  heap_t *heap = make_heap(vm, L);
+  heap_t *heap = make_heap(vm);
   heap_walk_t *walk = heap != NULL && charge(vm, heap_walk_size()) ? heap_walk_new(vm) : NULL;
   if (walk == NULL) {
     return failure_set(failure, "no memory to profile the heap with, within max_memory_bytes (%zu) and "
@@ -254,12 +276,12 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->random.state = random_next(&vm->random);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
+  bool in_place = is_in_place(heap, L);
   heap_cycle_watch(vm, L);
   live_heap_show_completed(&vm->live, vm->options.heap_gc == LUAPULSE_GC_COMPLETED);
   heap_note_memory(vm, L);
   heap->totals->vm_bytes_start = heap->totals->vm_bytes;
-  void *ud;
-  if (lua_getallocf(L, &ud) != allocate || ud != heap) lua_setallocf(L, allocate, heap);
+  if (!in_place) put_in_place(heap, L);
   atomic_store(&heap->state, HEAP_ON);
   return true;
 }
@@ -267,13 +289,13 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
 void heap_stop(vm_t *vm, lua_State *L) {
   heap_t *heap = vm->heap;
   if (heap == NULL) return;
-  void *ud;
   atomic_store(&heap->state, HEAP_OFF);
   if (heap->walk != NULL) heap_walk_free(heap->walk);
   heap->walk = NULL;
   heap->totals = NULL;
-  if (lua_getallocf(L, &ud) != allocate || ud != heap) return; /* the host calls it from its own: it stays, and hands on */
-  lua_setallocf(L, heap->allocate, heap->ud);
+  bool outermost = is_outermost(heap, L);
+  if (heap->placed && !outermost) return; /* the host calls it from its own: it stays, and hands on */
+  if (outermost) lua_setallocf(L, heap->allocate, heap->ud);
   delist(heap);
   mem_free(heap);
   vm->heap = NULL;

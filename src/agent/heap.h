@@ -33,6 +33,7 @@ typedef struct heap {
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
   bool traced;
+  bool reached;     /* since this was cleared an allocation has come here while the state was off */
   bool interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
   int64_t left;     /* bytes until the next sample */
   uint64_t alloc_objects, free_objects, free_bytes;
@@ -45,6 +46,7 @@ typedef struct heap {
   random_t random;
   vm_t *vm;               /* while state is not HEAP_OFF */
   struct heap_walk *walk; /* likewise */
+  bool placed;            /* it was put in place: the host may have kept it inside an allocator of its own */
   uint64_t session;       /* its number in this process: what was left behind by an earlier one is told apart */
   struct heap *next;      /* of all of them, for forked children */
 } heap_t;
