@@ -263,9 +263,10 @@ static uint64_t allocating_pc(walk_t *walk, const walk_state_t *state, const wal
   uint64_t words[64], at = walk->registers.sp, end = at + ALLOCATOR_BYTES;
   if (end > walk->stack_high) end = walk->stack_high;
   if (state->place > at && end > state->place) end = state->place;
-  for (; at + sizeof words <= end; at += sizeof words) {
-    if (!walk_read(walk->memory, words, at, sizeof words, WALK_GUESS)) return savedpc;
-    for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+  for (uint32_t count; at + sizeof words[0] <= end; at += count * sizeof words[0]) {
+    count = end - at < sizeof words ? (uint32_t)((end - at) / sizeof words[0]) : sizeof words / sizeof words[0];
+    if (!walk_read(walk->memory, words, at, count * (uint32_t)sizeof words[0], WALK_GUESS)) return savedpc;
+    for (uint32_t i = 0; i < count; i++) {
       uint64_t word = words[i];
       if (word <= proto->code || word > proto->code_end || (word & 3) != 0) continue;
       if (language != 51 && (word == savedpc || is_unsaved(walk, word))) return word;

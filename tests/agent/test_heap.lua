@@ -220,6 +220,7 @@ if t.is_luajit then
     local function hot_strings(n) for i = 1, n do kept[i % 100] = "text " .. i end end
     local profile = heap.trace(function() hot(20000) hot_strings(20000) end)
     t.equal(jit.status(), true, "the compiler is on")
+    jit.off()
     local traced = function(name)
       return function(s) return s.labels.vmstate == "trace" and heap.leaf(name)(s) and tonumber(s.labels.trace) ~= nil end
     end
