@@ -2,7 +2,10 @@
 /* Heap profiling in hosts: allocators of the host's own that move, refuse, wrap and are wrapped; VMs that close, fork and change
  * threads; memory that runs out. What the allocator saw is compared with what the host's own counted. */
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
 
+#include "agent/session.h"
 #include "host.h"
 #include "profile/live_heap.h"
 #include "profile/mem.h"
@@ -740,6 +743,81 @@ static void forked_children(void) {
   CHECK(arena.bytes == 0 && arena.blocks == 0);
 }
 
+/* The tables of `luapulse run`: shared with another process. */
+static void *shared_tables(size_t size) {
+  void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  live_prepare(memory, size);
+  return memory;
+}
+
+static void start_in(lua_State *L, void *memory, size_t size) {
+  failure_t failure = {""};
+  luapulse_profile_options_t options = heap_options(LUAPULSE_COLLECTION_TRACING, 1);
+  if (!session_start(L, &options, (session_region_t){memory, size}, &failure)) FAIL("start: %s", failure.text);
+}
+
+/* Children write nothing into tables that they share with the profiled process. */
+static void forked_children_with_shared_tables(void) {
+  enum { SIZE = 8 << 20 };
+  arena_t arena = {0};
+  lua_State *L = open_program(&arena);
+  void *memory = shared_tables(SIZE), *copy = malloc(SIZE);
+  CHECK(copy != NULL);
+  start_in(L, memory, SIZE);
+  for (int i = 0; i < 6; i++) {
+    host_call(L, "keep", 10);
+    memcpy(copy, memory, SIZE);
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) in_a_child(L, &arena, i);
+    host_wait(pid);
+    CHECK(memcmp(copy, memory, SIZE) == 0);
+  }
+  luapulse_profile_t *profile = host_stop(L);
+  check_whole(profile);
+  CHECK(sum_of(profile, "inuse_objects", "keep") >= 120 && sum_of(profile, "inuse_objects", "keep") <= 130);
+  luapulse_profile_free(profile);
+  lua_close(L);
+  free(copy);
+}
+
+/* Whatever the profiled process was doing when it was killed, its tables can be read, and are right but for what was under way. */
+static void killed_at_any_moment(void) {
+  enum { SIZE = 8 << 20 };
+  for (int i = 0; i < 30; i++) {
+    void *memory = shared_tables(SIZE);
+    live_t live = {0};
+    failure_t failure = {""};
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      arena_t arena = {0};
+      lua_State *L = open_program(&arena);
+      start_in(L, memory, SIZE);
+      host_call(L, "keep", 100);
+      for (;;) host_call(L, "churn", 20);
+    }
+    uint64_t enough = 2000 + 777 * (uint64_t)i;
+    while (!live_open(&live, memory, SIZE, &failure) || live_state(&live) != LIVE_RUNNING ||
+           *(volatile uint64_t *)&live_heap_totals(&live)->alloc_objects_total < enough)
+      sched_yield();
+    profile_t *running = live_snapshot(&live, &failure); /* while it is being written */
+    if (running == NULL) FAIL("running: %s", failure.text);
+    profile_free(running);
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    profile_t *profile = live_snapshot(&live, &failure);
+    if (profile == NULL) FAIL("killed: %s", failure.text);
+    int64_t at_sites = sum_of(profile, "alloc_objects", NULL), total = (int64_t)total_of(profile, "alloc_objects_total");
+    CHECK(at_sites >= total - 1 && at_sites <= total + 1); /* one was under way, perhaps */
+    CHECK(sum_of(profile, "inuse_objects", "keep") >= 199 && sum_of(profile, "inuse_objects", "keep") <= 210);
+    profile_free(profile);
+    munmap(memory, SIZE);
+  }
+}
+
 static const host_test_t tests[] = {
     {"totals_are_those_of_the_host", totals_are_those_of_the_host},
     {"a_block_that_grows_is_counted_once", a_block_that_grows_is_counted_once},
@@ -762,6 +840,8 @@ static const host_test_t tests[] = {
     {"one_vm_inside_another", one_vm_inside_another},
     {"the_host_itself", the_host_itself},
     {"forked_children", forked_children},
+    {"forked_children_with_shared_tables", forked_children_with_shared_tables},
+    {"killed_at_any_moment", killed_at_any_moment},
 };
 
 HOST_MAIN(tests)
