@@ -132,11 +132,8 @@ static void offer_result(search_t *s, int arguments, const char *name) {
   lua_pop(s->L, 1);
 }
 
-void name_announce_hidden(vm_t *vm, lua_State *host) {
-  if (vm->luajit && lua_gethook(host) != NULL) return; /* it would see the calls */
-  lua_State *L = lua_newthread(host);
-  if (!vm->luajit) lua_sethook(L, NULL, 0, 0);
-  search_t s = {.vm = vm, .L = L};
+static int announce_protected(lua_State *L) {
+  search_t s = {.vm = lua_touserdata(L, 1), .L = L};
   if (push_standard(&s, "coroutine", "wrap")) {
     if (luaL_loadbuffer(L, "", 0, "=luapulse") == 0) /* it is not run; 5.1 wants a function written in Lua */
       offer_result(&s, 1, "coroutine.wrap");
@@ -152,7 +149,19 @@ void name_announce_hidden(vm_t *vm, lua_State *host) {
     lua_newtable(L);
     offer_result(&s, 1, "ipairs");
   }
+  return 0;
+}
+
+void name_announce_hidden(vm_t *vm, lua_State *host) {
+  if (vm->luajit && lua_gethook(host) != NULL) return; /* it would see the calls */
+  lua_State *L = lua_newthread(host);
+  if (!vm->luajit) lua_sethook(L, NULL, 0, 0);
+  /* on the coroutine nothing else protects: 5.1 ends the process when one that does not run is out of memory */
+  int status = lv_protected_call(L, announce_protected, vm);
   lua_pop(host, 1);
+  if (status == 0) return;
+  lua_pushnil(host);
+  lua_error(host);
 }
 
 void name_search(vm_t *vm, lua_State *L) {

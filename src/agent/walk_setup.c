@@ -196,9 +196,10 @@ static bool run_check(lua_State *L, check_t *check) {
   int top = lua_gettop(L), results;
   lua_State *co = lua_newthread(L);
   if (check->candidate->family == LAYOUT_PUC) lua_sethook(co, NULL, 0, 0); /* it inherits the host's, of L */
-  if (luaL_loadbuffer(co, chunk, sizeof chunk - 1, "=luapulse.check") == 0) {
-    lua_pushcfunction(co, check_here);
-    lua_pushlightuserdata(co, check);
+  if (luaL_loadbuffer(L, chunk, sizeof chunk - 1, "=luapulse.check") == 0) {
+    lua_pushcfunction(L, check_here); /* by L, which is protected */
+    lua_pushlightuserdata(L, check);
+    lua_xmove(L, co, 3);
     if (lv_resume(co, L, 2, &results) != 0) check->agrees = false;
   }
   lua_settop(L, top);
@@ -369,12 +370,21 @@ typedef struct {
   bool ok;
 } setup_call_t;
 
-/* Runs `learn`, which calls functions, where no hook of the host sees it; not at all where all coroutines share one. */
-static void quietly(lua_State *L, void (*learn)(lua_State *L)) {
+static int learn_protected(lua_State *co) {
+  inert_learn(co);
+  return 0;
+}
+
+/* It calls functions: where no hook of the host sees it; not at all where all coroutines share one. */
+static void learn_quietly(lua_State *L) {
   if (layout.family == LAYOUT_LUAJIT && lua_gethook(L) != NULL) return;
   lua_State *co = lua_newthread(L);
   if (layout.family == LAYOUT_PUC) lua_sethook(co, NULL, 0, 0);
-  learn(co);
+  /* on the coroutine nothing else protects: 5.1 ends the process when one that does not run is out of memory */
+  if (lv_protected_call(co, learn_protected, NULL) != 0) {
+    lua_pushnil(L);
+    lua_error(L);
+  }
   lua_pop(L, 1);
 }
 
@@ -382,7 +392,7 @@ static int setup_protected(lua_State *L) {
   setup_call_t *call = lua_touserdata(L, 1);
   call->ok = check_vm(call->vm, L, call->file, &call->check);
   if (call->ok) {
-    quietly(L, inert_learn);
+    learn_quietly(L);
     learn_images();
     learn_alignment(L, call->check.main);
   }

@@ -205,6 +205,11 @@ static uint64_t hidden_value(const reader_t *r, const live_cell_t *cell, int whi
   return atomic_load_explicit(&cell->values[r->value_count + (uint32_t)which], memory_order_relaxed);
 }
 
+/* The region may be corrupt: wraps, never traps. */
+static void add_wrapping(int64_t *value, uint64_t more) {
+  *value = (int64_t)((uint64_t)*value + more);
+}
+
 /* Values of the heap that are no sums: what is in use, now or when the last collection ended, and what was at the peak. */
 static void read_heap(const reader_t *r, const live_cell_t *cell, int64_t *values) {
   const live_heap_totals_t *heap = &r->header->heap;
@@ -215,8 +220,10 @@ static void read_heap(const reader_t *r, const live_cell_t *cell, int64_t *value
   }
   bool changed = hidden_value(r, cell, HIDDEN_CYCLE) == *(const volatile uint64_t *)&heap->gc_cycles;
   if (!r->header->completed_only || !changed) return;
-  values[HEAP_INUSE_OBJECTS] += (int64_t)(hidden_value(r, cell, HIDDEN_FREED_OBJECTS) - hidden_value(r, cell, HIDDEN_YOUNG_OBJECTS));
-  values[HEAP_INUSE_SPACE] += (int64_t)(hidden_value(r, cell, HIDDEN_FREED_SPACE) - hidden_value(r, cell, HIDDEN_YOUNG_SPACE));
+  add_wrapping(&values[HEAP_INUSE_OBJECTS],
+               hidden_value(r, cell, HIDDEN_FREED_OBJECTS) - hidden_value(r, cell, HIDDEN_YOUNG_OBJECTS));
+  add_wrapping(&values[HEAP_INUSE_SPACE],
+               hidden_value(r, cell, HIDDEN_FREED_SPACE) - hidden_value(r, cell, HIDDEN_YOUNG_SPACE));
 }
 
 /* Moves what has survived collections from the site's values to samples of its own, labelled with how many. */
@@ -230,8 +237,8 @@ static void read_survivors(reader_t *r, live_ref_t ref, const live_cell_t *cell,
     if (objects > heap[HEAP_INUSE_OBJECTS]) objects = heap[HEAP_INUSE_OBJECTS]; /* the writer has gone on meanwhile */
     if (bytes > heap[HEAP_INUSE_SPACE]) bytes = heap[HEAP_INUSE_SPACE];
     if (objects <= 0 && bytes <= 0) continue;
-    heap[HEAP_INUSE_OBJECTS] -= objects;
-    heap[HEAP_INUSE_SPACE] -= bytes;
+    add_wrapping(&heap[HEAP_INUSE_OBJECTS], -(uint64_t)objects);
+    add_wrapping(&heap[HEAP_INUSE_SPACE], -(uint64_t)bytes);
     int64_t survived[PROFILE_MAX_TYPES] = {0};
     survived[r->heap_first + HEAP_INUSE_OBJECTS] = objects;
     survived[r->heap_first + HEAP_INUSE_SPACE] = bytes;

@@ -208,6 +208,12 @@ static int host_call(lua_State *L) {
   return lua_gettop(L);
 }
 
+/* userdata(size): one of so many bytes, in one block. */
+static int host_userdata(lua_State *L) {
+  lua_newuserdata(L, (size_t)luaL_checkinteger(L, 1));
+  return 1;
+}
+
 /* -- other VMs and threads ------------------------------------------------------------------------------- */
 
 static lua_State *open_vm(void) {
@@ -304,6 +310,7 @@ static const luaL_Reg functions[] = {
     {"alarm", host_alarm},
     {"hooked", host_hooked},
     {"call", host_call},
+    {"userdata", host_userdata},
     {"vm_open", host_vm_open},
     {"vm_run", host_vm_run},
     {"vm_close", host_vm_close},

@@ -1,0 +1,463 @@
+-- What was allocated where, and what of it is in use: lines, names, collections, rates.
+local t = require "t"
+local pulse = require "luapulse"
+local heap = require "heap"
+
+local is_54, is_51 = _VERSION == "Lua 5.4", _VERSION == "Lua 5.1" and not t.is_luajit
+local has_types = _VERSION ~= "Lua 5.1"
+if t.is_luajit then jit.off() end -- the compiler allocates wherever it is called; a test of its own is below
+
+-- -- lines ------------------------------------------------------------------------------------------------------------
+
+-- A statement of each kind, with the blocks it allocates: LuaJIT keeps small arrays within their tables.
+local kinds = {
+  { "x = {}", 1 },
+  { "x = {1, 2, 3}", t.is_luajit and 1 or 2 },
+  { "x = {a = 1, b = 2}", 2 },
+  { "do local u = i x = function() return u end end", 2 },
+}
+local LINES, ROUNDS = 400, 20
+
+local function many_lines()
+  local code = { "return function(i) local x" }
+  for line = 2, LINES do code[line] = kinds[line % #kinds + 1][1] end
+  code[LINES + 1] = "return x end"
+  return heap.load(table.concat(code, "\n"), "=many.lua")()
+end
+
+-- The collector and the table of strings allocate where they happen to be called: on 5.1 they cannot always be told from the line.
+local function check_lines(profile, more)
+  local lines, off = heap.lines(profile, "many.lua", "[gc]"), {}
+  for line = 2, LINES do
+    local wanted, got = kinds[line % #kinds + 1][2] * ROUNDS, lines[line] and lines[line].alloc_objects or 0
+    if got < wanted or got > wanted + more then off[#off + 1] = ("line %d: %d, not %d"):format(line, got, wanted) end
+  end
+  t.equal(table.concat(off, "\n"), "", "blocks by line")
+end
+
+t.test("each_line_has_its_blocks", function()
+  local body = many_lines()
+  check_lines(heap.trace(function() for i = 1, ROUNDS do body(i) end end), 0)
+end)
+
+t.test("each_line_has_its_blocks_while_the_collector_runs", function()
+  local body = many_lines()
+  pulse.start { heap = "tracing" }
+  for i = 1, ROUNDS do body(i) end
+  check_lines(pulse.stop(), is_51 and 2 or 0)
+end)
+
+t.test("each_line_in_a_coroutine", function()
+  local body = many_lines()
+  check_lines(heap.trace(function()
+    for i = 1, ROUNDS do coroutine.wrap(function() body(i) end)() end
+  end), 0)
+end)
+
+t.test("sizes_of_strings", function()
+  local kept = {}
+  local profile = heap.trace(function()
+    for i = 1, 50 do kept[i] = ("x"):rep(1000 + i) end
+  end)
+  local rep = heap.sum(profile, heap.leaf("string.rep"))
+  t.truthy(rep.inuse_space >= 50 * 1000, "bytes in use of string.rep: " .. rep.inuse_space)
+  t.truthy(rep.inuse_objects >= 50, "blocks of string.rep: " .. rep.inuse_objects)
+end)
+
+-- -- names ------------------------------------------------------------------------------------------------------------
+
+t.test("the_parser", function()
+  local code = ("local x = {'%s'} "):rep(1):format(("long "):rep(50)) .. "return function() return x end"
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(code)
+  file:close()
+  local profile = heap.trace(function()
+    assert(heap.load(code, "=loaded.lua"))
+    assert(loadfile(path))
+    dofile(path)
+  end)
+  os.remove(path)
+  local loaded = heap.sum(profile, heap.leaf("[parser: loaded.lua]"))
+  t.truthy(loaded.alloc_objects >= 3, "blocks of the parser of loaded.lua in\n" .. heap.text(profile))
+  local from_file = heap.sum(profile, heap.leaf("[parser: " .. path .. "]"))
+  t.truthy(from_file.alloc_objects >= 6, "blocks of the parser of a file in\n" .. heap.text(profile))
+end)
+
+t.test("the_parser_of_a_module", function()
+  local path = os.tmpname()
+  local file = assert(io.open(path .. ".lua", "w"))
+  file:write("local m = {} function m.f() return {'text'} end return m")
+  file:close()
+  local directory, name = path:match("^(.*/)([^/]*)$")
+  package.path = directory .. "?.lua;" .. package.path
+  local profile = heap.trace(function() require(name) end)
+  os.remove(path .. ".lua")
+  os.remove(path)
+  local parser = "[parser: " .. path .. ".lua]"
+  t.truthy(heap.sum(profile, heap.leaf(parser)).alloc_objects >= 3, parser .. " in\n" .. heap.text(profile))
+  t.equal(heap.sum(profile, function(s) return heap.leaf(parser)(s) and not heap.on_stack("require")(s) end).samples, 0,
+    "the parser without require below it")
+end)
+
+t.test("the_parser_ends_with_the_chunk", function()
+  -- what the loaded function allocates is its own
+  local chunk = heap.load("local kept = {} for i = 1, 10 do kept[i] = {i} end return kept", "=own.lua")
+  local profile = heap.trace(function() chunk() end)
+  t.equal(heap.sum(profile, heap.leaf("[parser: own.lua]")).samples, 0, "samples of the parser")
+  t.truthy(heap.lines(profile, "own.lua")[1].alloc_objects >= 11, "blocks of the chunk")
+end)
+
+local function with_finalizer(body)
+  if not newproxy then return setmetatable({}, { __gc = body }) end
+  local proxy = newproxy(true)
+  getmetatable(proxy).__gc = body
+  return proxy
+end
+
+-- From 5.3.4 on the record of a call says that a finalizer interrupted it; before, the stack shows only that one runs.
+t.test("finalizers_stand_on_the_collector", function()
+  local function made_by_finalizer() local x = { 1, 2, 3 } return x end
+  local function runs_the_collector() collectgarbage() end
+  local made = 0
+  local profile = heap.trace(function()
+    for _ = 1, 20 do with_finalizer(function() made_by_finalizer() made = made + 1 end) end
+    runs_the_collector()
+  end)
+  t.equal(made, 20, "finalizers run")
+  local seen = 0
+  for _, sample in ipairs(profile:samples()) do
+    if sample.stack[1].name == "made_by_finalizer" then
+      local at = {}
+      for i, frame in ipairs(sample.stack) do if not at[frame.name] then at[frame.name] = i end end
+      t.truthy(at["[gc]"], "[gc] in\n" .. heap.text(profile))
+      if t.runtime == "lua5.3" or t.runtime == "lua5.4" then
+        t.truthy(at["[gc]"] > at.made_by_finalizer, "the collector runs the finalizer")
+        t.truthy(at["[gc]"] < at.runs_the_collector, "what ran, runs the collector")
+      else
+        t.equal(at["[gc]"], #sample.stack, "[gc] is at the root")
+      end
+      seen = seen + sample.alloc_objects
+    end
+  end
+  t.equal(seen, 20 * (t.is_luajit and 1 or 2), "blocks of finalizers")
+end)
+
+t.test("nothing_else_stands_on_the_collector", function()
+  local profile = heap.trace(function()
+    local kept = {}
+    for i = 1, 1000 do kept[i] = { i } end
+  end)
+  t.equal(heap.sum(profile, heap.on_stack("[gc]")).samples, 0, "samples with [gc] in\n" .. heap.text(profile))
+end)
+
+-- 5.1 and LuaJIT make it anew as it grows: no block is there that could be told as the table's.
+if has_types then t.test("the_table_of_strings", function()
+  local profile = heap.trace(function()
+    local kept = {}
+    for i = 1, 20000 do kept[i] = "string " .. i end
+  end)
+  local sum = heap.sum(profile, heap.leaf("[string table]"))
+  t.truthy(sum.alloc_objects >= 1, "growth of the table of strings in\n" .. heap.text(profile))
+  t.truthy(sum.inuse_space >= 20000 * 8, "its size: " .. sum.inuse_space)
+end) end
+
+t.test("what_the_profiler_makes_is_its_own", function()
+  local profile = heap.trace(function() for _ = 1, 10 do heap.collect() end end)
+  local own = heap.sum(profile, heap.on_stack("[luapulse]"))
+  -- the watcher itself, and on some the records of calls that make it
+  t.between(own.alloc_objects, 10, 40, "blocks for ten collections in\n" .. heap.text(profile))
+  t.between(own.inuse_objects, 1, 4, "of which one watches")
+  t.equal(heap.totals(profile).gc_cycles, 10, "collections")
+end)
+
+t.test("types", function()
+  local kept = {}
+  local profile = heap.trace(function()
+    for i = 1, 10 do
+      kept[#kept + 1] = ("s" .. i):rep(100)
+      kept[#kept + 1] = function() return i end
+      kept[#kept + 1] = coroutine.create(function() end)
+      kept[#kept + 1] = {}
+      kept[#kept + 1] = heap.load("return " .. i)
+      kept[#kept + 1] = newproxy and newproxy() or io.tmpfile and {}
+    end
+  end)
+  local types = {}
+  for _, sample in ipairs(profile:samples()) do
+    local type = sample.labels.type
+    if type then types[type] = (types[type] or 0) + sample.alloc_objects end
+  end
+  if not has_types then
+    t.equal(next(types), nil, "types on " .. t.version)
+    return
+  end
+  t.equal(types.thread, 10, "threads")
+  t.truthy(types.table >= 10 and types.table <= 30, "tables: " .. tostring(types.table))
+  t.truthy(types.string >= 10, "strings: " .. tostring(types.string))
+  t.truthy(types["function"] >= 20, "functions: " .. tostring(types["function"]))
+  t.equal(types.prototype, 10, "prototypes")
+  if _VERSION ~= "Lua 5.3" then t.truthy(types.upvalue >= 10, "upvalues: " .. tostring(types.upvalue)) end
+end)
+
+t.test("coroutines_stand_on_what_resumed_them", function()
+  local function inner() local x = { 1 } return x end
+  local function body() inner() end
+  local function resumes() coroutine.wrap(body)() end
+  local profile = heap.trace(function() for _ = 1, 10 do resumes() end end)
+  local sum = heap.sum(profile, function(s) return heap.leaf("inner")(s) and heap.on_stack("resumes")(s) end)
+  t.equal(sum.alloc_objects, 10 * (t.is_luajit and 1 or 2), "blocks of inner in\n" .. heap.text(profile))
+end)
+
+-- -- LuaJIT's compiled code -----------------------------------------------------------------------------------------------
+
+if t.is_luajit then
+  t.test("compiled_code", function()
+    jit.on()
+    jit.flush()
+    local kept = {}
+    local function hot(n) for i = 1, n do kept[i % 100] = { i } end end
+    local function hot_strings(n) for i = 1, n do kept[i % 100] = "text " .. i end end
+    local profile = heap.trace(function() hot(20000) hot_strings(20000) end)
+    t.equal(jit.status(), true, "the compiler is on")
+    jit.off()
+    local traced = function(name)
+      return function(s) return s.labels.vmstate == "trace" and heap.leaf(name)(s) and tonumber(s.labels.trace) ~= nil end
+    end
+    local sum = heap.sum(profile, traced("hot"))
+    t.between(sum.alloc_objects, 19000, 20000, "blocks of compiled code in\n" .. heap.text(profile))
+    t.equal(heap.sum(profile, heap.leaf("hot")).alloc_objects >= 20000, true, "all blocks of hot")
+    t.truthy(heap.sum(profile, traced("hot_strings")).alloc_objects >= 19000, "strings of compiled code")
+    for _, sample in ipairs(profile:samples()) do
+      if traced("hot")(sample) then t.equal(sample.stack[1].line, debug.getinfo(hot, "S").linedefined, "line") end
+    end
+    heap.check_whole(profile)
+  end)
+end
+
+-- -- collections ------------------------------------------------------------------------------------------------------
+
+local function drop(kept) for i = #kept, 1, -1 do kept[i] = nil end end
+
+t.test("what_is_dropped_is_not_in_use", function()
+  local function churn(kept)
+    for i = 1, 500 do
+      kept[#kept + 1] = { i, { i } }
+      kept[#kept + 1] = ("text " .. i):rep(10)
+      kept[#kept + 1] = function() return i end
+      kept[#kept + 1] = coroutine.wrap(function() coroutine.yield(i) end)
+      kept[#kept]()
+    end
+  end
+  for _, options in ipairs { { heap = "tracing" }, { heap = "sampling", heap_sample_mean_bytes = 1 },
+    { heap = "sampling", heap_sample_mean_bytes = 200, seed = 7 } } do
+    options.gc = true
+    heap.stop_collector()
+    pulse.start(options)
+    churn({})
+    local profile = pulse.stop()
+    local sum = heap.sum(profile, heap.on_stack("churn"))
+    t.truthy(sum.alloc_objects > 3000, "blocks of churn: " .. sum.alloc_objects)
+    -- the table of strings and the stack of the coroutine that runs stay as large as they were made
+    local left = heap.sum(profile, function(s)
+      return heap.on_stack("churn")(s) and s.stack[1].name ~= "[string table]" and s.inuse_space > 0
+    end)
+    local tables = has_types and 0 or 1 -- of strings, where that cannot be told
+    t.between(left.inuse_objects, 0, tables, "in use of churn in\n" .. heap.text(profile))
+    heap.check_balance(profile)
+  end
+end)
+
+t.test("a_snapshot_collects_only_when_asked_to", function()
+  local function garbage() for _ = 1, 100 do local x = {} x.y = x end end
+  for _, gc in ipairs { true, false } do
+    heap.stop_collector()
+    pulse.start { heap = "tracing", gc = gc }
+    garbage()
+    local sum = heap.sum(pulse.snapshot(), heap.leaf("garbage"))
+    pulse.stop()
+    t.equal(sum.alloc_objects, 200, "blocks of garbage")
+    t.equal(sum.inuse_objects, gc and 0 or 200, "in use, with gc = " .. tostring(gc))
+  end
+end)
+
+t.test("completed_shows_what_the_last_collection_left", function()
+  local kept = {}
+  local function old() for i = 1, 50 do kept[i] = {} end end
+  local function garbage_before() for _ = 1, 60 do local x = {} x = nil end end
+  local function garbage_since() for _ = 1, 70 do local x = {} x = nil end end
+  heap.stop_collector()
+  pulse.start { heap = "tracing", gc = "completed" }
+  old()
+  garbage_before()
+  local none = pulse.snapshot()
+  heap.collect()
+  local first = pulse.snapshot()
+  garbage_since()
+  for i = 1, 20 do kept[i] = nil end
+  local second = pulse.snapshot()
+  heap.collect()
+  local third = pulse.stop()
+  local function in_use(profile, name)
+    local sum = heap.sum(profile, heap.leaf(name))
+    return sum.inuse_objects
+  end
+  t.equal(in_use(none, "garbage_before"), 0, "nothing was completed yet")
+  local grown = in_use(first, "old") - 50 -- the table kept, as it grew, is one block more
+  t.between(grown, 0, 2, "old, in use when the first ended, but for the 50 tables")
+  t.equal(in_use(first, "garbage_before"), 0, "garbage, when the first ended")
+  t.equal(in_use(second, "old"), 50 + grown, "old is dropped since")
+  t.equal(in_use(second, "garbage_since"), 0, "garbage made since")
+  t.equal(heap.sum(second, heap.leaf("garbage_since")).alloc_objects, 70, "it was allocated all the same")
+  t.equal(in_use(third, "old"), 30 + grown, "old, when the second ended")
+  t.equal(in_use(third, "garbage_since"), 0, "garbage, when the second ended")
+end)
+
+t.test("collections_survived", function()
+  local ages = { 0, 1, 2, 3, 4, 7, 8, 9, 16, 33 }
+  local kept, rest = {}, ages[#ages]
+  local code = { "local kept = ... return {" }
+  for i = 1, #ages do code[#code + 1] = ("function() for i = 1, %d do kept[#kept + 1] = {} end end,"):format(10 * i) end
+  code[#code + 1] = "}"
+  for i = 1, 2000 do kept[i] = false end
+  for i = 1, 2000 do kept[i] = nil end -- it does not grow any more
+  local makers = heap.load(table.concat(code, "\n"), "=ages.lua")(kept)
+  heap.stop_collector()
+  pulse.start { heap = "tracing" }
+  for cycle = rest, 0, -1 do
+    for i, age in ipairs(ages) do if age == cycle then makers[i]() end end
+    if cycle > 0 then heap.collect() end
+  end
+  local profile = pulse.stop()
+  t.equal(heap.totals(profile).gc_cycles, rest, "collections")
+  local classes = {}
+  for _, sample in ipairs(profile:samples()) do
+    local leaf, survived = sample.stack[1], sample.labels.gc_cycles_survived
+    if survived then t.equal(sample.alloc_objects, 0, "what survived is told apart from what was allocated") end
+    if leaf.file == "ages.lua" and sample.inuse_objects > 0 then
+      local age = ages[leaf.line - 1]
+      local class = 0
+      if age > 0 then class = 1 while class * 2 <= age do class = class * 2 end end
+      t.equal(survived or 0, class, "label of what survived " .. age)
+      classes[leaf.line - 1] = (classes[leaf.line - 1] or 0) + sample.inuse_objects
+    end
+  end
+  for i in ipairs(ages) do t.between(classes[i], 10 * i, 10 * i + 1, "blocks that survived " .. ages[i]) end
+end)
+
+-- -- the peak ----------------------------------------------------------------------------------------------------------
+
+t.test("the_peak", function()
+  local function first() local x = {} for i = 1, 100 do x[i] = ("a"):rep(1000 + i) end return x end
+  local function second() local x = {} for i = 1, 300 do x[i] = ("b"):rep(1000 + i) end return x end
+  local profile = heap.trace(function()
+    local kept = first()
+    kept = nil
+    heap.collect()
+    kept = second() -- alone at the peak
+    kept = nil
+    heap.collect()
+    kept = first()
+  end)
+  local function peak(name) return heap.sum(profile, heap.on_stack(name)).peak_space end
+  t.truthy(peak("second") >= 300000, "second at the peak: " .. peak("second"))
+  t.truthy(peak("first") < 20000, "first was gone: " .. peak("first"))
+  t.equal(heap.sum(profile).peak_space, heap.totals(profile).peak_bytes, "all sites at the peak")
+end)
+
+-- -- rates, pauses -----------------------------------------------------------------------------------------------------
+
+t.test("no_samples_at_rate_0_but_frees_are_seen", function()
+  local kept = {}
+  local function before() for i = 1, 100 do kept[i] = { i } end end
+  local function at_rest() for i = 101, 200 do kept[i] = { i } end end
+  heap.stop_collector()
+  pulse.start { heap = "sampling", heap_sample_mean_bytes = 1 }
+  before()
+  pulse.heap_rate(0)
+  at_rest()
+  t.equal(heap.sum(pulse.snapshot(), heap.leaf("at_rest")).samples, 0, "samples at rate 0")
+  kept = {}
+  heap.collect()
+  local snapshot = pulse.snapshot()
+  t.equal(heap.sum(snapshot, heap.leaf("before")).inuse_objects, 0, "in use of before in\n" .. heap.text(snapshot))
+  pulse.heap_rate(1)
+  before()
+  local profile = pulse.stop()
+  t.truthy(heap.sum(profile, heap.leaf("before")).inuse_objects >= 100, "in use of before, again")
+  heap.check_balance(profile)
+end)
+
+t.test("rate_0_from_the_start", function()
+  heap.stop_collector()
+  pulse.start { heap = "sampling", heap_sample_mean_bytes = 0 }
+  local kept = {}
+  for i = 1, 100 do kept[i] = { i } end
+  local profile = pulse.stop()
+  t.equal(heap.sum(profile).samples, 0, "samples")
+  t.truthy(heap.check_balance(profile).alloc_objects_total > 100, "blocks counted")
+end)
+
+t.test("a_rate_is_for_sampling", function()
+  t.fails("not being profiled", pulse.heap_rate, 100)
+  pulse.start { heap = "tracing" }
+  t.fails("not being sampled", pulse.heap_rate, 100)
+  pulse.stop()
+  pulse.start { cpu = "sampling" }
+  t.fails("not being sampled", pulse.heap_rate, 100)
+  pulse.stop()
+end)
+
+t.test("nothing_is_sampled_in_a_pause_but_frees_are_seen", function()
+  for _, options in ipairs { { heap = "tracing" }, { heap = "sampling", heap_sample_mean_bytes = 1 } } do
+    local kept = {}
+    local function before() for i = 1, 100 do kept[i] = { i } end end
+    local function in_pause() for i = 101, 200 do kept[i] = { i } end end
+    heap.stop_collector()
+    pulse.start(options)
+    before()
+    pulse.pause()
+    in_pause()
+    kept = {}
+    heap.collect()
+    pulse.resume()
+    local profile = pulse.stop()
+    t.equal(heap.sum(profile, heap.leaf("in_pause")).samples, 0, "samples in the pause")
+    t.truthy(heap.sum(profile, heap.leaf("before")).alloc_objects >= 100, "blocks of before")
+    t.equal(heap.sum(profile, heap.leaf("before")).inuse_objects, 0, "in use of before in\n" .. heap.text(profile))
+  end
+end)
+
+t.test("sessions_do_not_see_each_others_blocks", function()
+  local kept = {}
+  local function first() for i = 1, 200 do kept[i] = { i } end end
+  local function second() for i = 1, 100 do kept[i] = { i } end end
+  heap.stop_collector()
+  pulse.start { heap = "tracing" }
+  first()
+  pulse.stop()
+  pulse.start { heap = "tracing", gc = true }
+  second() -- drops half of the first's
+  local profile = pulse.stop()
+  t.equal(heap.sum(profile, heap.leaf("first")).samples, 0, "samples of the first session")
+  local sum = heap.sum(profile, heap.leaf("second"))
+  t.equal(sum.inuse_objects, 100 * (t.is_luajit and 1 or 2), "in use of the second")
+  heap.check_whole(profile)
+  collectgarbage("restart")
+end)
+
+t.test("the_same_seed_gives_the_same_samples", function()
+  local function body() local kept = {} for i = 1, 3000 do kept[i] = { i, i } end return kept end
+  local function take(seed)
+    heap.stop_collector()
+    pulse.start { heap = "sampling", heap_sample_mean_bytes = 1000, seed = seed }
+    local kept = body()
+    local profile = pulse.stop()
+    return heap.sum(profile, heap.leaf("body")).alloc_space, kept
+  end
+  local first = take(11)
+  t.equal(take(11), first, "bytes with the same seed")
+  t.truthy(take(12) ~= first, "another seed, other samples")
+end)
+
+t.run()

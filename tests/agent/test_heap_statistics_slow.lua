@@ -1,0 +1,156 @@
+-- What samples of the heap say is true on average: blocks and bytes of every site, allocated and in use, whatever their size. The
+-- truth is known by tracing the same program; bounds are 4 sigma of the method itself.
+local t = require "t"
+local pulse = require "luapulse"
+local heap = require "heap"
+local host = require "host"
+if t.is_luajit then jit.off() end -- the compiler allocates at lines of its choice
+
+local sizes = { 0, 8, 40, 200, 1000, 5000, 60000, 2 ^ 20 - 100 }
+local FEW = 50 -- expected samples below which the normal approximation does not hold
+
+local function count_of(size) return math.max(40, math.min(20000, math.floor(4e6 / (size + 40)))) end
+
+-- One line for each size; every other block is kept.
+local code = { "local userdata, kept = ... return function(part)" }
+for i, size in ipairs(sizes) do
+  code[i + 1] = ("for i = 1, %d / part do local u = userdata(%d) if i %% 2 == 0 then kept[#kept + 1] = u end end"):format(
+    count_of(size), size)
+end
+code[#code + 1] = "end"
+local text = table.concat(code, "\n")
+
+local values = { "alloc_objects", "alloc_space", "inuse_objects", "inuse_space" }
+
+-- By size: what the function that makes the blocks has at each line that calls it.
+local function by_size(profile)
+  local rows = {}
+  for i in ipairs(sizes) do rows[i] = { alloc_objects = 0, alloc_space = 0, inuse_objects = 0, inuse_space = 0 } end
+  for _, sample in ipairs(profile:samples()) do
+    local caller = sample.stack[2]
+    if caller and caller.file == "sizes.lua" and caller.line > 1 then
+      local row = rows[caller.line - 1]
+      for _, value in ipairs(values) do row[value] = row[value] + sample[value] end
+    end
+  end
+  return rows
+end
+
+-- body(program) between start and stop.
+local function take(options, body)
+  local kept = {}
+  for i = 1, 60000 do kept[i] = false end
+  for i = 1, 60000 do kept[i] = nil end
+  local program = heap.load(text, "=sizes.lua")(host.userdata, kept)
+  heap.stop_collector()
+  options.gc = true
+  pulse.start(options)
+  body(program)
+  local profile = pulse.stop()
+  collectgarbage("restart")
+  return by_size(profile), kept
+end
+
+local function once(program) program(1) end
+
+local truth
+local function get_truth()
+  if not truth then
+    truth = take({ heap = "tracing", max_memory_bytes = 2 ^ 27, max_process_memory_bytes = 2 ^ 28 }, once)
+    for i, size in ipairs(sizes) do
+      t.equal(truth[i].alloc_objects, count_of(size), "blocks of " .. size)
+      t.equal(truth[i].inuse_objects, math.floor(count_of(size) / 2), "blocks kept of " .. size)
+    end
+  end
+  return truth
+end
+
+local function chance(size, mean) return 1 - (1 - 1 / mean) ^ size end
+
+-- Each block of s bytes counts for 1/p with probability p: variance 1/p - 1 in blocks, s^2 times that in bytes; rounding to whole
+-- numbers adds at most p/4.
+local function check(rows, means, what)
+  local compared = 0
+  for i, row in ipairs(get_truth()) do
+    local size = row.alloc_space / row.alloc_objects
+    local p, variance = 0, 0
+    for _, mean in ipairs(means) do
+      local one = chance(size, mean)
+      p, variance = p + one / #means, variance + (1 / one - 1 + one / 4) / #means
+    end
+    for v, value in ipairs(values) do
+      local objects = v <= 2 and row.alloc_objects or row.inuse_objects
+      if p * objects >= FEW then
+        local unit = v % 2 == 0 and size or 1
+        local sigma = math.sqrt(objects * variance) * unit
+        local off = math.abs(rows[i][value] - row[value])
+        if off > 4 * sigma + 1e-6 then
+          error(("%s, blocks of %d: %s is %.0f, not %.0f: off by %.1f sigma"):format(what, size, value, rows[i][value],
+            row[value], off / sigma))
+        end
+        compared = compared + 1
+      end
+    end
+  end
+  return compared
+end
+
+for _, mean in ipairs { 16, 256, 4096, 65536 } do
+  t.test("unbiased_at_a_mean_of_" .. mean, function()
+    local compared = 0
+    for seed = 1, 6 do
+      local options = { heap = "sampling", heap_sample_mean_bytes = mean, seed = 100 * mean + seed,
+        max_memory_bytes = 2 ^ 27, max_process_memory_bytes = 2 ^ 28 }
+      compared = compared + check(take(options, once), { mean }, "seed " .. seed)
+    end
+    t.truthy(compared >= 6 * 4, "values compared: " .. compared)
+  end)
+end
+
+-- Blocks larger than many gaps are counted once.
+t.test("large_blocks_count_for_themselves", function()
+  local rows = take({ heap = "sampling", heap_sample_mean_bytes = 4096, seed = 3 }, once)
+  for i = #sizes, #sizes do
+    for _, value in ipairs(values) do t.equal(rows[i][value], get_truth()[i][value], value .. " of blocks of " .. sizes[i]) end
+  end
+end)
+
+t.test("unbiased_while_the_rate_changes", function()
+  local means = { 256, 8192, 1024, 64 }
+  for seed = 1, 6 do
+    local rows = take({ heap = "sampling", heap_sample_mean_bytes = 0, seed = seed, max_memory_bytes = 2 ^ 27,
+      max_process_memory_bytes = 2 ^ 28 }, function(program)
+      for _, mean in ipairs(means) do
+        pulse.heap_rate(mean)
+        program(#means)
+      end
+    end)
+    check(rows, means, "seed " .. seed)
+  end
+end)
+
+-- All of them together, by the mean over many seeds: a bias smaller than the spread of one run would show here.
+t.test("no_bias_over_many_seeds", function()
+  local SEEDS, MEAN = 40, 2048
+  local sums = {}
+  for i in ipairs(sizes) do sums[i] = { alloc_objects = 0, alloc_space = 0, inuse_objects = 0, inuse_space = 0 } end
+  for seed = 1, SEEDS do
+    local rows = take({ heap = "sampling", heap_sample_mean_bytes = MEAN, seed = 7919 * seed, max_memory_bytes = 2 ^ 27,
+      max_process_memory_bytes = 2 ^ 28 }, once)
+    for i, row in ipairs(rows) do
+      for _, value in ipairs(values) do sums[i][value] = sums[i][value] + row[value] end
+    end
+  end
+  for i, row in ipairs(get_truth()) do
+    local size = row.alloc_space / row.alloc_objects
+    local p = chance(size, MEAN)
+    for v, value in ipairs(values) do
+      local objects = SEEDS * (v <= 2 and row.alloc_objects or row.inuse_objects)
+      local sigma = math.sqrt(objects * (1 / p - 1 + p / 4)) * (v % 2 == 0 and size or 1)
+      t.between(sums[i][value], SEEDS * row[value] - 4 * sigma - 1e-6, SEEDS * row[value] + 4 * sigma + 1e-6,
+        value .. " of blocks of " .. size)
+    end
+  end
+end)
+
+t.run()
