@@ -26,7 +26,10 @@ static void read_clock(lua_State *L, lua_Debug *ar) {
 
 static int set(lua_State *L) {
   int which = (int)lua_tonumber(L, 1);
-  lua_sethook(L, which == 1 ? do_nothing : which == 2 ? read_clock : NULL,
+  lua_sethook(L,
+              which == 1   ? do_nothing
+              : which == 2 ? read_clock
+                           : NULL,
               which != 0 ? LUA_MASKCALL | LUA_MASKRET : 0, 0);
   return 0;
 }

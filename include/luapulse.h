@@ -65,11 +65,12 @@ typedef struct {
   unsigned cpu_hz;                      /* samples per second of CPU time, 1 to 10000; default 100 */
   unsigned cpu_sample_mean_instr;       /* instructions clock: mean gap between samples; default 20000 */
   unsigned cpu_max_samples_per_sec;     /* instructions clock: at most so many; default 200, 0 is no limit */
-  size_t heap_sample_mean_bytes;        /* one sample in so many bytes, on average; 1: every block; 0: none; default 524288 */
-  luapulse_gc_t heap_gc;                /* default now */
-  size_t max_memory_bytes;              /* tables of this VM; default 32 MiB */
-  size_t max_process_memory_bytes;      /* tables of all VMs of the process together; default 64 MiB */
-  luapulse_engine_t cpu_engine;         /* default auto */
+  size_t
+      heap_sample_mean_bytes; /* one sample in so many bytes, on average; 1: every block; 0: none; default 524288 */
+  luapulse_gc_t heap_gc;           /* default now */
+  size_t max_memory_bytes;         /* tables of this VM; default 32 MiB */
+  size_t max_process_memory_bytes; /* tables of all VMs of the process together; default 64 MiB */
+  luapulse_engine_t cpu_engine;    /* default auto */
   const char
       *layout_file;      /* of a Lua that is not known (see luapulse-layout), NULL for none; read by start */
   unsigned trace_events; /* tracing: keep the newest so many calls as a timeline; default 0 */
@@ -89,8 +90,8 @@ typedef struct {
 typedef struct {
   int running; /* a profile is being taken of this VM */
   int paused;  /* … and rests */
-  const char
-      *engine; /* how the cpu is sampled: "walk", "hook", "luajit", "count", "trace", "none" (heap alone); "" when not running */
+  const char *
+      engine; /* how the cpu is sampled: "walk", "hook", "luajit", "count", "trace", "none" (heap alone); "" when not running */
   const char *source;     /* what ticks: "perf" (a high-resolution timer), "timer" (the kernel's tick), "" */
   unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
   unsigned rate;          /* ticks a second that source can give, at most the one asked for */

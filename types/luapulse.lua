@@ -167,7 +167,7 @@ function profile:samples() end
 ---@field dropped integer
 ---@field rate_limited integer
 ---@field comments string[]
----@field alloc_objects? integer the sum over all samples (heap, as all that follow; the sums by type not beside traced calls)
+---@field alloc_objects? integer the sum over all samples (heap, as all that follow)
 ---@field alloc_space? integer
 ---@field inuse_objects? integer
 ---@field inuse_space? integer

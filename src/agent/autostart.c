@@ -28,11 +28,12 @@ static bool read_request(request_t *request) {
   int path = 0;
   unsigned long long seed;
   request->options = options_default();
-  if (text == NULL || sscanf(text, "%d %zu %u %u %u %u %llu %u %u %u %u %u %zu %u %n", &request->fd, &request->region.size,
-                             &clock, &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
-                             &request->options.cpu_max_samples_per_sec, &seed, &engine, &mode,
-                             &request->options.trace_events, &request->options.features, &heap_mode,
-                             &request->options.heap_sample_mean_bytes, &gc, &path) != 14)
+  if (text == NULL ||
+      sscanf(text, "%d %zu %u %u %u %u %llu %u %u %u %u %u %zu %u %n", &request->fd, &request->region.size,
+             &clock, &request->options.cpu_hz, &request->options.cpu_sample_mean_instr,
+             &request->options.cpu_max_samples_per_sec, &seed, &engine, &mode, &request->options.trace_events,
+             &request->options.features, &heap_mode, &request->options.heap_sample_mean_bytes, &gc,
+             &path) != 14)
     return false;
   request->options.heap_mode = (luapulse_collection_mode_t)heap_mode;
   request->options.heap_gc = (luapulse_gc_t)gc;

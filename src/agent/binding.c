@@ -143,7 +143,8 @@ static void read_options(lua_State *L, luapulse_profile_options_t *o) {
   o->features = 0;
   lua_getfield(L, 1, "cpu");
   lua_getfield(L, 1, "heap");
-  bool neither = lua_isnil(L, -1) && lua_isnil(L, -2);
+  bool neither =
+      !lua_toboolean(L, -1) && lua_isnil(L, -2); /* the heap is off, and nothing is said of the cpu */
   lua_pop(L, 2);
   if (read_mode(L, "cpu", &o->cpu_mode) || neither) o->features |= LUAPULSE_FEATURE_CPU;
   if (read_mode(L, "heap", &o->heap_mode)) o->features |= LUAPULSE_FEATURE_HEAP;
@@ -195,14 +196,18 @@ static bool read_gc_argument(lua_State *L, luapulse_gc_t *gc) {
   luapulse_profile_options_t options = options_default();
   read_gc(L, &options);
   *gc = options.heap_gc;
-  return true;
+  lua_getfield(L, 1, "gc");
+  bool said = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  return said;
 }
 
 static int pulse_stop(lua_State *L) {
   failure_t failure = {{0}};
   luapulse_gc_t gc;
-  if (read_gc_argument(L, &gc) && !session_heap_gc(L, &gc, &failure)) return raise_failure(L, &failure);
+  bool asked = read_gc_argument(L, &gc);
   profile_t **slot = binding_push_profile(L); /* first, because it may raise: the session is still on then */
+  if (asked && !session_heap_gc(L, &gc, &failure)) return raise_failure(L, &failure);
   *slot = session_stop(L, &failure);
   return *slot != NULL ? 1 : raise_failure(L, &failure);
 }
@@ -325,9 +330,9 @@ static int pulse_labels(lua_State *L) {
 }
 
 static const luaL_Reg functions[] = {
-    {"start", pulse_start},   {"stop", pulse_stop},     {"snapshot", pulse_snapshot}, {"pause", pulse_pause},
-    {"resume", pulse_resume}, {"status", pulse_status}, {"labels", pulse_labels},
-    {"heap_rate", pulse_heap_rate}, {NULL, NULL},
+    {"start", pulse_start},   {"stop", pulse_stop},           {"snapshot", pulse_snapshot},
+    {"pause", pulse_pause},   {"resume", pulse_resume},       {"status", pulse_status},
+    {"labels", pulse_labels}, {"heap_rate", pulse_heap_rate}, {NULL, NULL},
 };
 
 int luaopen_luapulse(lua_State *L) {

@@ -204,7 +204,7 @@ static int profile_stats(lua_State *L) {
   bool traced = trace_is(p);
   for (size_t t = 0; t < p->type_count; t++) {
     int64_t total = 0;
-    if (traced && t != TRACE_CALLS && t != TRACE_EXCLUSIVE && t != TRACE_EXCLUSIVE_RAW)
+    if (traced && t < TRACE_VALUES && t != TRACE_CALLS && t != TRACE_EXCLUSIVE && t != TRACE_EXCLUSIVE_RAW)
       continue; /* no sums */
     for (size_t i = 0; i < p->sample_count; i++) total += p->samples[i].values[t];
     const char *type = profile_text(p, p->types[t].type).data;

@@ -17,9 +17,8 @@ static int error;
 /* What is registered last is called first before a fork: locks are taken in the reverse of this order, which is that in which
  * they are taken within each other elsewhere. */
 static void guard(void) {
-  static int (*const guards[])(void) = {ticker_guard_forks, walker_guard_forks, watcher_guard_forks,
-                                        walk_setup_guard_forks, trace_guard_forks,
-                                        heap_guard_forks};
+  static int (*const guards[])(void) = {ticker_guard_forks,     walker_guard_forks, watcher_guard_forks,
+                                        walk_setup_guard_forks, trace_guard_forks,  heap_guard_forks};
   for (size_t i = 0; i < sizeof guards / sizeof guards[0] && error == 0; i++) error = guards[i]();
 }
 

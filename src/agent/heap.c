@@ -27,20 +27,20 @@ static inline uint32_t filter_bit(uint64_t address) {
 
 static inline bool may_be_followed(const heap_t *heap, uint64_t address) {
   uint32_t bit = filter_bit(address);
-  return (heap->filter[bit / 64] >> bit % 64 & 1) != 0;
+  return (heap->filter->bits[bit / 64] >> bit % 64 & 1) != 0;
 }
 
 static void filter_add(heap_t *heap, uint64_t address) {
   uint32_t bit = filter_bit(address);
-  heap->filter[bit / 64] |= (uint64_t)1 << bit % 64;
-  if (heap->filter_counts[bit] < UINT8_MAX) heap->filter_counts[bit]++;
+  heap->filter->bits[bit / 64] |= (uint64_t)1 << bit % 64;
+  if (heap->filter->counts[bit] < UINT8_MAX) heap->filter->counts[bit]++;
 }
 
 /* The bit goes with the last block that has it: the address may be the next one to be handed out, again and again. */
 static void filter_remove(heap_t *heap, uint64_t address) {
   uint32_t bit = filter_bit(address);
-  if (heap->filter_counts[bit] == UINT8_MAX) return; /* so many, or more: not known */
-  if (--heap->filter_counts[bit] == 0) heap->filter[bit / 64] &= ~((uint64_t)1 << bit % 64);
+  if (heap->filter->counts[bit] == UINT8_MAX) return; /* so many, or more: not known */
+  if (--heap->filter->counts[bit] == 0) heap->filter->bits[bit / 64] &= ~((uint64_t)1 << bit % 64);
 }
 
 /* -- events --------------------------------------------------------------------------------------------------------- */
@@ -84,6 +84,7 @@ static void publish(heap_t *heap) {
   totals->alloc_objects_total = heap->alloc_objects;
   totals->free_bytes_total = heap->free_bytes;
   totals->free_objects_total = heap->free_objects;
+  totals->vm_bytes = totals->vm_bytes_start + totals->alloc_bytes_total - totals->free_bytes_total;
 }
 
 /* A block grows, shrinks or moves: it is freed, and allocated anew. */
@@ -113,7 +114,8 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   bool entered = heap_enter(vm);
   if (wanted) site = entered ? heap_site(heap, request) : heap_own_site(heap);
   heap_leave(vm, entered); /* the host's allocator may take its time: ticks meanwhile are welcome */
-  void *result = heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
+  void *result =
+      heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
   if (result == NULL) { /* the old block stays, and so does what is known of it */
     heap->left += (int64_t)request->new_size;
     heap->totals->failed_total++;
@@ -138,7 +140,8 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
 
 /* A block changes its size, and neither was a sample nor becomes one. */
 __attribute__((noinline)) static void *reallocate_unseen(heap_t *heap, const heap_request_t *request) {
-  void *result = heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
+  void *result =
+      heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
   if (result == NULL) {
     heap->left += (int64_t)request->new_size;
     heap->totals->failed_total++;
@@ -166,7 +169,8 @@ __attribute__((noinline)) static void wipe_stack(void) {
   __asm__ volatile("" : : "r"(below) : "memory"); /* as if somebody read it */
 }
 
-__attribute__((noinline)) static void *allocate_not_plainly(heap_t *heap, void *block, size_t old_size, size_t new_size) {
+__attribute__((noinline)) static void *allocate_not_plainly(heap_t *heap, void *block, size_t old_size,
+                                                            size_t new_size) {
   int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
   if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
   if (state == HEAP_PROBED) heap->was_called = true;
@@ -197,7 +201,8 @@ static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
   if (new_size == 0) {
     if (block != NULL) {
       count_free(heap, old_size);
-      if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block)) free_followed(heap, block, old_size);
+      if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block))
+        free_followed(heap, block, old_size);
     }
     return heap->allocate(heap->ud, block, old_size, new_size);
   }
@@ -265,17 +270,27 @@ static bool is_in_place(heap_t *heap, lua_State *L) {
   return heap->was_called;
 }
 
+static void put_in_place(heap_t *heap, lua_State *L) {
+  heap->allocate = lua_getallocf(L, &heap->ud);
+  heap->taken_out = false;
+  lua_setallocf(L, allocate, heap);
+}
+
 /* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. One that
  * the host has taken out meanwhile is left alone: it may put it back. */
 static heap_t *make_heap(vm_t *vm, lua_State *L) {
-  if (vm->heap != NULL && is_in_place(vm->heap, L)) return vm->heap;
-  heap_t *heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
+  heap_t *heap = vm->heap;
+  if (heap != NULL && is_in_place(heap, L)) return heap;
+  if (heap != NULL && heap->taken_out) {
+    put_in_place(heap, L);
+    return heap;
+  }
+  heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
   if (heap == NULL) return NULL;
   *heap = (heap_t){.vm = vm};
-  heap->allocate = lua_getallocf(L, &heap->ud);
   enlist(heap);
   vm->heap = heap;
-  lua_setallocf(L, allocate, heap);
+  put_in_place(heap, L);
   return heap;
 }
 
@@ -283,8 +298,10 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap_t *heap = make_heap(vm, L);
   heap_walk_t *walk = heap != NULL && charge(vm, heap_walk_size()) ? heap_walk_new(vm) : NULL;
   if (walk == NULL) {
-    return failure_set(failure, "no memory to profile the heap with, within max_memory_bytes (%zu) and "
-                       "max_process_memory_bytes (%zu)", vm->options.max_memory_bytes, vm->options.max_process_memory_bytes);
+    return failure_set(failure,
+                       "no memory to profile the heap with, within max_memory_bytes (%zu) and "
+                       "max_process_memory_bytes (%zu)",
+                       vm->options.max_memory_bytes, vm->options.max_process_memory_bytes);
   }
   heap->vm = vm;
   heap->walk = walk;
@@ -293,32 +310,44 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->interrupted = vm->engine == &engine_walk || vm->engine->asks_lua;
   heap->alloc_objects = heap->free_objects = heap->free_bytes = heap->granted = 0;
   heap->left = 0;
-  memset(heap->filter, 0, sizeof heap->filter);
-  memset(heap->filter_counts, 0, sizeof heap->filter_counts);
+  heap->filter = heap_walk_filter(walk);
+  heap->closing = false;
   heap->random.state = random_next(&vm->random);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
   heap_cycle_watch(vm, L);
   heap_set_gc(vm, vm->options.heap_gc);
-  heap_note_memory(vm, L);
-  heap->totals->vm_bytes_start = heap->totals->vm_bytes;
-  atomic_store(&heap->state, HEAP_ON);
   return true;
+}
+
+void heap_begin(vm_t *vm, lua_State *L) {
+  heap_note_memory(vm, L);
+  vm->heap->totals->vm_bytes_start = vm->heap->totals->vm_bytes;
+  atomic_store(&vm->heap->state, HEAP_ON);
 }
 
 void heap_stop(vm_t *vm, lua_State *L) {
   heap_t *heap = vm->heap;
-  if (heap == NULL) return;
   void *ud;
+  if (heap == NULL) return;
   atomic_store(&heap->state, HEAP_OFF);
-  if (heap->walk != NULL) heap_walk_free(heap->walk);
+  heap_walk_free(heap->walk);
   heap->walk = NULL;
+  heap->filter = NULL;
   heap->totals = NULL;
-  if (lua_getallocf(L, &ud) != allocate || ud != heap) return; /* the host calls it from its own: it stays, and hands on */
+  if (lua_getallocf(L, &ud) != allocate || ud != heap)
+    return; /* the host calls it from its own, or has it no more */
   lua_setallocf(L, heap->allocate, heap->ud);
+  heap->taken_out = true;
+}
+
+void heap_forget(vm_t *vm) {
+  heap_t *heap = vm->heap;
+  vm->heap = NULL;
+  if (heap == NULL || !heap->taken_out)
+    return; /* one that is left in place serves until the last block is freed */
   delist(heap);
   mem_free(heap);
-  vm->heap = NULL;
 }
 
 void heap_pause(vm_t *vm, bool pause) {
@@ -342,11 +371,7 @@ void heap_set_mean(vm_t *vm, size_t mean) {
 void heap_note_memory(vm_t *vm, lua_State *L) {
   publish(vm->heap);
   int kilobytes = lua_gc(L, LUA_GCCOUNT, 0); /* negative inside a finalizer, from 5.4.4 on */
-  if (kilobytes < 0) { /* what it was, and what has come and gone since */
-    live_heap_totals_t *t = vm->heap->totals;
-    t->vm_bytes = t->vm_bytes_start + t->alloc_bytes_total - t->free_bytes_total;
-    return;
-  }
+  if (kilobytes < 0) return;                 /* then it is what it was, and what has come and gone since */
   vm->heap->totals->vm_bytes = (uint64_t)kilobytes * 1024 + (uint64_t)lua_gc(L, LUA_GCCOUNTB, 0);
 }
 

@@ -7,9 +7,9 @@
  * (heap_weight.h). Tracing: every block is one. A sample's stack is walked before the real allocation, while everything the
  * VM has is whole; it then is followed until it is freed (profile/live_heap.h).
  *
- * The wrapper runs on the thread that runs the VM, wherever Lua allocates: it calls nothing of Lua's, raises nothing, and takes no memory
- * of its own. It may outlive a session: where the host has put its own allocator around ours meanwhile, ours cannot be
- * taken out, and only hands on from then. */
+ * The wrapper runs on the thread that runs the VM, wherever Lua allocates: it calls nothing of Lua's, raises nothing, and takes
+ * no memory of its own. It outlives its session: where the host has put its own allocator around ours meanwhile, ours cannot
+ * be taken out; and somebody may have kept what lua_getallocf told. It only hands on from then. */
 #ifndef LUAPULSE_AGENT_HEAP_H
 #define LUAPULSE_AGENT_HEAP_H
 
@@ -26,6 +26,12 @@ typedef enum {
 
 enum { HEAP_FILTER_BITS = 65536 };
 
+/* Blocks that are followed, by a hash of their addresses: without a bit for an address no block there is. */
+typedef struct {
+  uint64_t bits[HEAP_FILTER_BITS / 64];
+  uint8_t counts[HEAP_FILTER_BITS]; /* blocks for each bit; 255: so many, or more */
+} heap_filter_t;
+
 struct heap_walk; /* see heap_site.h */
 
 typedef struct heap {
@@ -34,28 +40,34 @@ typedef struct heap {
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
   bool traced;
-  bool interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
-  int64_t left;     /* bytes until the next sample */
+  bool
+      interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
+  int64_t left;    /* bytes until the next sample */
   uint64_t alloc_objects, free_objects, free_bytes;
 
+  heap_filter_t *filter;
   size_t requested; /* by the allocation under way */
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
-  uint64_t filter[HEAP_FILTER_BITS / 64]; /* where it has no bit for an address, no such block is followed */
-  uint8_t filter_counts[HEAP_FILTER_BITS]; /* blocks for each bit of it; 255: so many, or more */
   heap_rate_t rate;
   random_t random;
   vm_t *vm;               /* while state is not HEAP_OFF */
   struct heap_walk *walk; /* likewise */
   bool was_called;        /* while it was probed */
-  uint64_t session;       /* its number in this process: what was left behind by an earlier one is told apart */
-  struct heap *next;      /* of all of them, for forked children */
+  bool taken_out;         /* by us, at the end of a session: it may be put in place again */
+  bool closing;           /* the VM closes: what is finalized now was not collected */
+  uint64_t session;  /* its number in this process: what was left behind by an earlier one is told apart */
+  struct heap *next; /* of all of them, for forked children */
 } heap_t;
 
-/* Puts the wrapper in place; L runs. False with a reason. May raise a Lua memory error. */
+/* Puts the wrapper in place, still handing on; L runs. False with a reason. May raise a Lua memory error. */
 bool heap_start(vm_t *vm, lua_State *L, failure_t *failure);
+/* From now on it counts. */
+void heap_begin(vm_t *vm, lua_State *L);
 /* Takes it out again, or leaves it to hand on. Also while the VM closes, and in a forked child. */
 void heap_stop(vm_t *vm, lua_State *L);
+/* The VM closes. */
+void heap_forget(vm_t *vm);
 void heap_pause(vm_t *vm, bool pause);
 /* From now on samples are taken once in so many bytes, on average; 1: always, 0: never. */
 void heap_set_mean(vm_t *vm, size_t mean);

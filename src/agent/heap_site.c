@@ -7,27 +7,28 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/heap_trail.h"
+#include "agent/inert.h"
 #include "agent/label.h"
 #include "agent/sampler.h"
 #include "agent/time.h"
-#include "agent/heap_trail.h"
-#include "agent/inert.h"
 #include "agent/walk_setup.h"
 #include "walk/memory_own.h"
 
 enum {
   UNKNOWN_STACK = 8 << 20, /* how far up a native stack may go whose end is not known */
-  CLOCK_EVERY = 64         /* the time is for what is looked at again once a second: no need to read it each time */
+  CLOCK_EVERY = 64 /* the time is for what is looked at again once a second: no need to read it each time */
 };
 
 struct heap_walk {
   walk_t walk;
   memory_own_t memory;
+  heap_filter_t filter;
   path_t path;
   heap_trail_t trail;
   uint64_t ruled_out[WALK_RULED_OUT]; /* tracing: see walk.h */
-  uint64_t stack_low, stack_high; /* of the thread that called start */
-  uint64_t vm_low, vm_high;       /* the VM's global_State */
+  uint64_t stack_low, stack_high;     /* of the thread that called start */
+  uint64_t vm_low, vm_high;           /* the VM's global_State */
   uint64_t count;
   /* the last site: the next allocation is often made at the same place */
   live_ref_t last_node, last_labels, last_site;
@@ -69,6 +70,10 @@ static void find_vm(heap_walk_t *w, const vm_t *vm) {
 static live_ref_t pseudo(vm_t *vm, const char *name) {
   live_function_t function = {.name = live_string(&vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
   return function.name == 0 ? 0 : live_function(&vm->live, &function);
+}
+
+heap_filter_t *heap_walk_filter(heap_walk_t *walk) {
+  return &walk->filter;
 }
 
 size_t heap_walk_size(void) {
@@ -148,7 +153,8 @@ static void aim(heap_walk_t *w, const heap_request_t *request, uint64_t sp) {
   walk_setup_apply(walk);
   walk->registers.count = 0;
   walk->registers.sp = sp;
-  bool own_stack = sp >= w->stack_low && sp < w->stack_high; /* else of another thread, or of the host's making */
+  bool own_stack =
+      sp >= w->stack_low && sp < w->stack_high; /* else of another thread, or of the host's making */
   walk->stack_known = own_stack;
   walk->stack_high = own_stack ? w->stack_high : sp + UNKNOWN_STACK;
   memory_own_begin_calm(&w->memory, own_stack ? sp : 0, own_stack ? w->stack_high : 0, w->vm_low, w->vm_high);
@@ -172,8 +178,8 @@ static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason, uint32_t kept
 }
 
 /* Not inlined: the registers of whoever called the allocator are on the stack above this frame, or saved in it. */
-__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const heap_request_t *request, bool traced,
-                                                         uint32_t *kept) {
+__attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const heap_request_t *request,
+                                                         bool traced, uint32_t *kept) {
   walk_t *walk = &w->walk;
   __builtin_unwind_init(); /* saves those that nobody has saved yet: the VM may keep its state in one, and its pc */
   aim(w, request, stack_pointer());
@@ -212,11 +218,13 @@ static live_ref_t actor(heap_t *heap, const heap_request_t *request, walk_reason
   heap_walk_t *w = heap->walk;
   walk_t *walk = &w->walk;
   bool shrinks = request->address != 0 && request->new_size < request->old_size;
-  if (walk->vmstate == WALK_VM_GC && reason == WALK_OK && !walk->collector_marked) return vm->collector_function;
+  if (walk->vmstate == WALK_VM_GC && reason == WALK_OK && !walk->collector_marked)
+    return vm->collector_function;
   if (request->address != 0 && request->address == string_table(vm))
     return shrinks ? vm->collector_function : w->string_table_function;
   if (shrinks && is_stack(walk, request->address)) return vm->collector_function;
-  if (walk->state_count == 0 || (reason == WALK_OK && walk->frames[0].kind == WALK_LUA)) return 0;
+  uint32_t top = reason == WALK_OK ? walk->frames[0].kind : WALK_C;
+  if (walk->state_count == 0 || top == WALK_LUA || top == WALK_COLLECTOR) return 0;
   uint64_t source = walk_parsing(walk);
   return source != 0 ? walked_parser(vm, walk, source) : 0;
 }

@@ -18,6 +18,7 @@ typedef struct {
 /* Memory to walk with, NULL when there is none. On the VM's thread. */
 heap_walk_t *heap_walk_new(vm_t *vm);
 size_t heap_walk_size(void);
+heap_filter_t *heap_walk_filter(heap_walk_t *walk); /* empty */
 void heap_walk_free(heap_walk_t *walk);
 
 /* The site of an allocation under way. The VM is kept out of. */

@@ -20,7 +20,8 @@ static uint64_t first_call(const layout_puc_t *l, uint64_t state) {
 
 /* 5.1 keeps the pc of the running function in its state. */
 static uint64_t pc_of(const layout_puc_t *l, uint64_t state, uint64_t call, bool top) {
-  return top && l->state_savedpc != LAYOUT_ABSENT ? load64(state + l->state_savedpc) : load64(call + l->ci_savedpc);
+  return top && l->state_savedpc != LAYOUT_ABSENT ? load64(state + l->state_savedpc)
+                                                  : load64(call + l->ci_savedpc);
 }
 
 static bool is_same(const layout_puc_t *l, const heap_step_t *step, uint64_t state, uint64_t call, bool top) {
@@ -46,7 +47,8 @@ static bool stands_still(const heap_trail_t *trail, const walk_t *walk, uint32_t
   const layout_puc_t *l = &walk->layout->puc;
   const walk_state_t *last = &walk->states[i];
   uint64_t place = load64(last->state + l->state_jump), call = load64(last->state + l->state_ci);
-  if (place != (last->place == walk->stack_high - 1 ? 0 : last->place) || !is_whole(l, last->state, call)) return false;
+  if (place != (last->place == walk->stack_high - 1 ? 0 : last->place) || !is_whole(l, last->state, call))
+    return false;
   for (uint32_t at = trail->begins[i - 1]; at > trail->begins[i]; call = caller_of(l, call))
     if (!is_same(l, &trail->steps[--at], last->state, call, false)) return false;
   return call == first_call(l, last->state);
@@ -72,7 +74,9 @@ bool heap_trail_follow(heap_trail_t *trail, walk_t *walk, uint32_t *kept) {
   walk_state_t *running = &walk->states[0];
   uint64_t calls[MOST_NEW], state = running->state;
   uint32_t above = 0, length = 0;
-  if (trail->count == 0 || !walk->last_is_alive || !runs_here(l, walk, running) || puc_finalizes(walk, running)) return false;
+  if (trail->count == 0 || !walk->last_is_alive || !runs_here(l, walk, running) ||
+      puc_finalizes(walk, running))
+    return false;
   uint64_t call = load64(state + l->state_ci), first = first_call(l, state);
   if (call == first || !is_whole(l, state, call)) return false;
   running->call = call;
@@ -122,7 +126,9 @@ void heap_trail_learn(heap_trail_t *trail, const walk_t *walk) {
   const layout_puc_t *l = &walk->layout->puc;
   uint32_t at = walk->frame_count; /* root first: filled from its end, leaf first as the frames are */
   trail->count = 0;
-  if (walk->layout->family != LAYOUT_PUC || walk->truncated || walk->collector_marked || walk->frame_count == 0) return;
+  if (walk->layout->family != LAYOUT_PUC || walk->truncated || walk->collector_marked ||
+      walk->frame_count == 0)
+    return;
   for (uint32_t i = 0; i < walk->state_count; i++) {
     const walk_state_t *state = &walk->states[i];
     uint64_t first = first_call(l, state->state);

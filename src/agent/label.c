@@ -134,7 +134,8 @@ live_ref_t label_of_walk(vm_t *vm, walk_t *walk, label_state_t state, label_type
   label_set_t wanted = {.own = own_labels(vm, walk), .vmstate = walk->vmstate, .state = state, .type = type};
   if (walk->vmstate == WALK_VM_TRACE) wanted.trace = walk->trace;
   if (wanted.vmstate == 0 && wanted.state == 0 && wanted.type == 0) return wanted.own;
-  uint32_t hash = wanted.own * 31u + wanted.vmstate * 7u + wanted.trace * 13u + wanted.state + wanted.type * 5u;
+  uint32_t hash =
+      wanted.own * 31u + wanted.vmstate * 7u + wanted.trace * 13u + wanted.state + wanted.type * 5u;
   label_set_t *slot = &vm->scratch->label_sets[hash % LABEL_SETS];
   if (slot->whole != 0 && slot->own == wanted.own && slot->vmstate == wanted.vmstate &&
       slot->trace == wanted.trace && slot->state == wanted.state && slot->type == wanted.type)

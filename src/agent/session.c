@@ -23,8 +23,8 @@
 #include "agent/walker.h"
 #include "name/source.h"
 #include "profile/heap_types.h"
-#include "profile/mem.h"
 #include "profile/live_heap.h"
+#include "profile/mem.h"
 #include "profile/trace_values.h"
 
 /* Opening and reading files are cancellation points: a thread that is cancelled in the middle would leave locks behind. */
@@ -38,15 +38,30 @@ static const char NOT_RUNNING[] = "this VM is not being profiled; call start fir
 
 /* -- what can be asked for ------------------------------------------------------------------------------- */
 
+enum { MOST_MEAN_BITS = 50 };
+#define MOST_MEAN_BYTES ((size_t)1 << MOST_MEAN_BITS)
+
+static bool has_cpu(const luapulse_profile_options_t *o) {
+  return (o->features & LUAPULSE_FEATURE_CPU) != 0;
+}
+
+static bool has_heap(const luapulse_profile_options_t *o) {
+  return (o->features & LUAPULSE_FEATURE_HEAP) != 0;
+}
+
 static bool check_options(const luapulse_profile_options_t *o, failure_t *failure) {
   if (o->features == 0 || (o->features & ~(LUAPULSE_FEATURE_CPU | LUAPULSE_FEATURE_HEAP)))
     return failure_set(failure, "nothing to profile: ask for cpu, heap or both");
   if (o->heap_mode != LUAPULSE_COLLECTION_SAMPLING && o->heap_mode != LUAPULSE_COLLECTION_TRACING)
     return failure_set(failure, "heap_mode %d is not known", (int)o->heap_mode);
-  if (o->heap_gc != LUAPULSE_GC_NOW && o->heap_gc != LUAPULSE_GC_COMPLETED && o->heap_gc != LUAPULSE_GC_FORCED)
+  if (o->heap_gc != LUAPULSE_GC_NOW && o->heap_gc != LUAPULSE_GC_COMPLETED &&
+      o->heap_gc != LUAPULSE_GC_FORCED)
     return failure_set(failure, "heap_gc %d is not known", (int)o->heap_gc);
-  if (o->heap_sample_mean_bytes > (size_t)1 << 50)
-    return failure_set(failure, "heap_sample_mean_bytes must be at most 2^50, got %zu", o->heap_sample_mean_bytes);
+  if (!has_heap(o) && o->heap_gc != LUAPULSE_GC_NOW)
+    return failure_set(failure, "gc is for the heap, which is not to be profiled");
+  if (o->heap_sample_mean_bytes > MOST_MEAN_BYTES)
+    return failure_set(failure, "heap_sample_mean_bytes must be at most 2^50, got %zu",
+                       o->heap_sample_mean_bytes);
   if (o->cpu_mode != LUAPULSE_COLLECTION_SAMPLING && o->cpu_mode != LUAPULSE_COLLECTION_TRACING)
     return failure_set(failure, "cpu_mode %d is not known", (int)o->cpu_mode);
   if (o->cpu_mode == LUAPULSE_COLLECTION_TRACING && o->cpu_clock != LUAPULSE_CLOCK_CPU)
@@ -63,14 +78,6 @@ static bool check_options(const luapulse_profile_options_t *o, failure_t *failur
     return failure_set(failure, "max_memory_bytes must be at least %zu, got %zu", LIVE_MIN_BYTES,
                        o->max_memory_bytes);
   return true;
-}
-
-static bool has_cpu(const luapulse_profile_options_t *o) {
-  return (o->features & LUAPULSE_FEATURE_CPU) != 0;
-}
-
-static bool has_heap(const luapulse_profile_options_t *o) {
-  return (o->features & LUAPULSE_FEATURE_HEAP) != 0;
 }
 
 static bool is_tracing(const vm_t *vm) {
@@ -92,8 +99,6 @@ static const engine_t *choose_engine(vm_t *vm, lua_State *L) {
 
 /* A layout was given to be used, the walk asked for by name. */
 static bool may_do_without_walk(const vm_t *vm, failure_t *failure) {
-  if (has_heap(&vm->options))
-    return failure_set(failure, "heap profiling walks stacks out of memory, which cannot be done here: %s", vm->note);
   bool asked = vm->options.cpu_engine == LUAPULSE_ENGINE_WALK || vm->options.layout_file != NULL;
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_INSTRUCTIONS) return true;
   if (vm->options.cpu_clock == LUAPULSE_CLOCK_WALL)
@@ -322,7 +327,13 @@ static int start_protected(lua_State *L) {
   vm->note[0] = '\0';
   vm->engine = choose_engine(vm, L);
   if (has_heap(&vm->options) && vm->global == 0) walk_setup(vm, L, vm->options.layout_file);
-  if (vm->global == 0 && !may_do_without_walk(vm, s->failure)) return 0;
+  bool unwalked = has_cpu(&vm->options) && (vm->global == 0 || vm->engine->asks_lua);
+  if (has_heap(&vm->options) && vm->global == 0) {
+    failure_set(s->failure, "heap profiling walks stacks out of memory, which cannot be done here: %s",
+                vm->note);
+    return 0;
+  }
+  if (unwalked && !may_do_without_walk(vm, s->failure)) return 0;
   vm->started = vm->now = time_monotonic();
   if (!make_tables(vm, s->region, s->failure)) return 0;
   make_references(vm, L);
@@ -332,7 +343,7 @@ static int start_protected(lua_State *L) {
     search_names_now(vm, L);
     name_announce_hidden(vm, L);
   }
-  if (vm->luajit && vm->global == 0)
+  if (vm->luajit && (vm->global == 0 || vm->engine->asks_lua))
     luajit_learn_layout(L);
   else if (vm->engine == &engine_hook)
     discover_learn(&vm->discover, L, &vm->scratch->discover);
@@ -344,6 +355,7 @@ static int start_protected(lua_State *L) {
   }
   if (has_heap(&vm->options) && !heap_start(vm, L, s->failure)) return 0;
   if (!vm->engine->start(vm, L, s->failure)) return 0;
+  if (has_heap(&vm->options)) heap_begin(vm, L);
   vm->started = time_monotonic(); /* what went before was preparation */
   live_set_state(&vm->live, LIVE_RUNNING);
   vm->active = 1;
@@ -495,6 +507,7 @@ bool session_heap_rate(lua_State *L, size_t mean, failure_t *failure) {
   if (vm == NULL) return false;
   if (!has_heap(&vm->options) || vm->options.heap_mode == LUAPULSE_COLLECTION_TRACING)
     return failure_set(failure, "the heap of this VM is not being sampled");
+  if (mean > MOST_MEAN_BYTES) return failure_set(failure, "one sample in 2^50 bytes at most, got %zu", mean);
   heap_set_mean(vm, mean);
   return true;
 }

@@ -90,17 +90,18 @@ static void on_tick(tick_listener_t *listener, const void *context) {
   }
   uint64_t not_before =
       vm != NULL && atomic_load(&vm->not_before_thread) == w->tid ? atomic_load(&vm->not_before) : 0;
-  if (!ticker_take_here(listener->ticker, not_before, &weight)) return;
-  if (vm == NULL || !vm->active || vm->paused) return;
-  if (vm->wall && (weight = atomic_exchange(&vm->wall_due, 0)) == 0)
-    return; /* the watcher saw none of this running */
-  if (!vm_try_keep_out(vm)) {
+  bool counts = vm != NULL && vm->active && !vm->paused;
+  if (counts && !vm_try_keep_out(vm)) { /* not taken: the time is the next sample's */
     live_lose(&vm->live, LOSS_DROPPED, 1);
     return;
   }
-  if (reason == WALK_OK) reason = walk_frames(&w->walk);
-  sampler_take_walk(vm, &w->walk, reason, weight, vm->wall ? LABEL_RUNNING : LABEL_NO_STATE);
-  vm_let_in(vm);
+  bool taken = ticker_take_here(listener->ticker, not_before, &weight);
+  if (taken && counts && vm->wall) weight = atomic_exchange(&vm->wall_due, 0);
+  if (taken && counts && !(vm->wall && weight == 0)) { /* 0: the watcher saw none of this running */
+    if (reason == WALK_OK) reason = walk_frames(&w->walk);
+    sampler_take_walk(vm, &w->walk, reason, weight, vm->wall ? LABEL_RUNNING : LABEL_NO_STATE);
+  }
+  if (counts) vm_let_in(vm);
 }
 
 /* -- walkers ------------------------------------------------------------------------------------------------------ */

@@ -39,10 +39,10 @@ static void set_init(const interpreter_t *interpreter) {
 
 static void set_request(int fd, size_t size, const luapulse_profile_options_t *o) {
   char text[PATH_MAX + 160];
-  snprintf(text, sizeof text, "%d %zu %u %u %u %u %llu %u %u %u %u %u %zu %u %s", fd, size, (unsigned)o->cpu_clock,
-           o->cpu_hz, o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec, (unsigned long long)o->seed,
-           (unsigned)o->cpu_engine, (unsigned)o->cpu_mode, o->trace_events, o->features,
-           (unsigned)o->heap_mode, o->heap_sample_mean_bytes, (unsigned)o->heap_gc,
+  snprintf(text, sizeof text, "%d %zu %u %u %u %u %llu %u %u %u %u %u %zu %u %s", fd, size,
+           (unsigned)o->cpu_clock, o->cpu_hz, o->cpu_sample_mean_instr, o->cpu_max_samples_per_sec,
+           (unsigned long long)o->seed, (unsigned)o->cpu_engine, (unsigned)o->cpu_mode, o->trace_events,
+           o->features, (unsigned)o->heap_mode, o->heap_sample_mean_bytes, (unsigned)o->heap_gc,
            o->layout_file != NULL ? o->layout_file : "");
   setenv(AUTOSTART_VARIABLE, text, 1);
   if (o->trace_filter != NULL) setenv(AUTOSTART_FILTER, o->trace_filter, 1);

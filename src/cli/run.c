@@ -28,10 +28,11 @@ typedef struct {
   luapulse_profile_options_t options;
   output_t output;
   unsigned asked;          /* LUAPULSE_FEATURE_*, 0: the default */
-  const char *heap_detail; /* an option that is for the heap alone, NULL: none was given */
+  const char *heap_detail; /* an option that is for the heap alone, NULL: none was given … */
+  const char *cpu_detail;  /* … or for the cpu alone */
   unsigned interval;       /* seconds, 0: one profile at the end */
-  const char *lua;   /* version the user names, or NULL */
-  int loud;          /* -1 quiet, 0 when a person looks, 1 always */
+  const char *lua;         /* version the user names, or NULL */
+  int loud;                /* -1 quiet, 0 when a person looks, 1 always */
   char **command;
   char layout[PATH_MAX], filter[4096];
   time_t since; /* when what is written next began: profiles of intervals begin a second apart or more */
@@ -50,11 +51,15 @@ static int print_help(void) {
       "                       %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
       "  -f, --format FORMAT  write every FILE in this format\n"
       "  -F, --rate HZ        samples per second of CPU time (default 100)\n"
-      "      --cpu MODE       sampling (the default without --heap) or tracing: every call is counted and timed\n"
-      "      --heap[=MODE]    where memory goes: sampling (the default) or tracing: every allocation. Without\n"
+      "      --cpu MODE       sampling (the default without --heap) or tracing: every call is counted and "
+      "timed\n"
+      "      --heap[=MODE]    where memory goes: sampling (the default) or tracing: every allocation. "
+      "Without\n"
       "                       --cpu the heap alone is profiled\n"
-      "      --heap-rate BYTES      one sample of the heap in so many bytes (default 524288; 1: every block)\n"
-      "      --gc completed   in use is what the last completed collection left, not what is there at the end\n"
+      "      --heap-rate BYTES      one sample of the heap in so many bytes (default 524288; 1: every "
+      "block)\n"
+      "      --gc completed   in use is what the last completed collection left, not what is there at the "
+      "end\n"
       "      --trace          the same as --cpu tracing\n"
       "      --trace-events N       keep the newest N calls as a timeline, for -f chrome (default then "
       "200000)\n"
@@ -126,6 +131,8 @@ static bool check_heap(run_t *run, bool memory_given, int *status) {
   luapulse_profile_options_t *o = &run->options;
   if (run->asked != 0) o->features = run->asked;
   bool heap = (o->features & LUAPULSE_FEATURE_HEAP) != 0;
+  if (!(o->features & LUAPULSE_FEATURE_CPU) && run->cpu_detail != NULL)
+    return refuse(status, cli_usage("run", "%s is for the cpu: add --cpu sampling", run->cpu_detail));
   if (!heap && run->heap_detail != NULL)
     return refuse(status, cli_usage("run", "%s is for the heap: add --heap", run->heap_detail));
   if (heap && o->heap_mode == LUAPULSE_COLLECTION_TRACING && !memory_given)
@@ -213,10 +220,12 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
           return refuse(status, cli_usage("run", "there is no format '%s'", optarg));
         break;
       case 'F':
+        run->cpu_detail = "--rate";
         if (!read_number(optarg, 1, 10000, &o->cpu_hz))
           return refuse(status, cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg));
         break;
       case CLOCK:
+        run->cpu_detail = "--clock";
         if (!read_word(optarg, "cpu\0instructions\0wall\0", &word))
           return refuse(status,
                         cli_usage("run", "--clock takes cpu, wall or instructions, not '%s'", optarg));
@@ -246,7 +255,8 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         break;
       case HEAP_RATE:
         if (!read_number(optarg, 1, 4294967295u, &bytes))
-          return refuse(status, cli_usage("run", "--heap-rate takes a number of bytes, at least 1, not '%s'", optarg));
+          return refuse(
+              status, cli_usage("run", "--heap-rate takes a number of bytes, at least 1, not '%s'", optarg));
         o->heap_sample_mean_bytes = bytes;
         run->heap_detail = "--heap-rate";
         break;
@@ -273,11 +283,13 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
                         cli_failed("run", "cannot read the layout file %s: %s", optarg, strerror(errno)));
         break;
       case MEAN_INSTR:
+        run->cpu_detail = "--mean-instr";
         if (!read_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
           return refuse(
               status, cli_usage("run", "--mean-instr takes a number from 1 to 1000000000, not '%s'", optarg));
         break;
       case MAX_RATE:
+        run->cpu_detail = "--max-rate";
         if (!read_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
           return refuse(status,
                         cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg));
@@ -360,7 +372,7 @@ static void tell(const run_t *run, const profile_t *profile, const char *path) {
   for (int reason = 0; reason < LOSS_COUNT; reason++)
     if (reason != LOSS_RATE_LIMITED) lost += profile->losses[reason];
   if (!talks(run)) return;
-  const char *what = trace_is(profile)                                   ? "calls"
+  const char *what = trace_is(profile)                                 ? "calls"
                      : !(run->options.features & LUAPULSE_FEATURE_CPU) ? "allocated objects"
                                                                        : "samples";
   fprintf(stderr, "luapulse: %lld %s", (long long)samples, what);

@@ -48,6 +48,10 @@ static live_block_t *blocks_of(const live_header_t *header) {
   return live_at(header, atomic_load_explicit(&header->blocks, memory_order_relaxed));
 }
 
+static uint32_t room_of(const live_header_t *header) {
+  return atomic_load_explicit(&header->block_room, memory_order_relaxed);
+}
+
 static void put(live_block_t *blocks, uint32_t room, const live_block_t *block, uint64_t address) {
   uint32_t at = first_slot(address, room);
   while (address_of(&blocks[at]) != 0) at = (at + 1) & (room - 1);
@@ -61,29 +65,30 @@ static void put(live_block_t *blocks, uint32_t room, const live_block_t *block, 
 /* The old table stays where it is, unused: the region only grows. All old ones together are smaller than the new one. */
 static bool grow(live_t *live) {
   live_header_t *header = live->header;
-  uint32_t room = header->block_room > 0 ? 2 * header->block_room : FIRST_BLOCKS;
+  uint32_t room = room_of(header) > 0 ? 2 * room_of(header) : FIRST_BLOCKS;
   live_ref_t ref = room <= UINT32_MAX / 2 ? live_reserve(live, (size_t)room * sizeof(live_block_t)) : 0;
   if (ref == 0) return false;
   live_block_t *bigger = live_at(header, ref);
-  for (uint32_t i = 0; i < header->block_room; i++) {
+  for (uint32_t i = 0; i < room_of(header); i++) {
     const live_block_t *block = &blocks_of(header)[i];
     if (address_of(block) != 0) put(bigger, room, block, address_of(block));
   }
   atomic_store_explicit(&header->blocks, ref, memory_order_release);
-  header->block_room = room; /* after the table: a reader that still sees the smaller room stays inside it */
+  atomic_store_explicit(&header->block_room, room,
+                        memory_order_release); /* a reader with the smaller one stays inside */
   return true;
 }
 
 static bool has_room(live_t *live) {
   const live_header_t *header = live->header;
-  if (header->block_room == 0 || header->block_count >= header->block_room / 8 * 5) grow(live);
-  return header->block_room > 0 && header->block_count < header->block_room / 8 * 7;
+  if (room_of(header) == 0 || header->block_count >= room_of(header) / 8 * 5) grow(live);
+  return room_of(header) > 0 && header->block_count < room_of(header) / 8 * 7;
 }
 
 static live_block_t *find(const live_header_t *header, uint64_t address) {
-  if (header->block_room == 0) return NULL;
+  if (room_of(header) == 0) return NULL;
   live_block_t *blocks = blocks_of(header);
-  for (uint32_t at = first_slot(address, header->block_room);; at = (at + 1) & (header->block_room - 1)) {
+  for (uint32_t at = first_slot(address, room_of(header));; at = (at + 1) & (room_of(header) - 1)) {
     uint64_t found = address_of(&blocks[at]);
     if (found == address) return &blocks[at];
     if (found == 0) return NULL;
@@ -93,9 +98,9 @@ static live_block_t *find(const live_header_t *header, uint64_t address) {
 /* What follows in the same run of slots moves up, so that no look-up ends early at the gap. */
 static void take_out(live_header_t *header, live_block_t *block) {
   live_block_t *blocks = blocks_of(header);
-  uint32_t mask = header->block_room - 1, gap = (uint32_t)(block - blocks);
+  uint32_t mask = room_of(header) - 1, gap = (uint32_t)(block - blocks);
   for (uint32_t at = (gap + 1) & mask; address_of(&blocks[at]) != 0; at = (at + 1) & mask) {
-    uint32_t home = first_slot(address_of(&blocks[at]), header->block_room);
+    uint32_t home = first_slot(address_of(&blocks[at]), room_of(header));
     if (((at - home) & mask) < ((at - gap) & mask)) continue; /* it lies between its home and here */
     blocks[gap].bytes = blocks[at].bytes;
     blocks[gap].objects = blocks[at].objects;
@@ -133,7 +138,6 @@ static void keep(live_header_t *header, _Atomic uint64_t *values, _Atomic uint64
   if (get(&hidden[HIDDEN_CHANGED]) <= heap->peak_event) {
     set(&hidden[HIDDEN_PEAK_OBJECTS], get(&values[HEAP_INUSE_OBJECTS]));
     set(&hidden[HIDDEN_PEAK_SPACE], get(&values[HEAP_INUSE_SPACE]));
-    set(&hidden[HIDDEN_PEAK], heap->peak_event);
   }
   set(&hidden[HIDDEN_CHANGED], ++heap->event);
 }
@@ -159,7 +163,7 @@ bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t obj
   }
   keep(header, values, hidden);
   live_block_t block = {.bytes = bytes, .objects = objects, .cell = site, .born = (uint32_t)heap->gc_cycles};
-  put(blocks_of(header), header->block_room, &block, address);
+  put(blocks_of(header), room_of(header), &block, address);
   heap->live_blocks = ++header->block_count;
   add(&values[HEAP_INUSE_OBJECTS], objects);
   add(&values[HEAP_INUSE_SPACE], bytes);

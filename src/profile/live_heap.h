@@ -14,21 +14,21 @@
 #include "profile/live.h"
 
 /* Exact, of all blocks, seen by the allocator itself: sampling or not. */
-#define LIVE_HEAP_TOTALS(F)                                                                      \
-  F(alloc_bytes_total)                                                                           \
-  F(free_bytes_total)                                                                            \
-  F(alloc_objects_total)                                                                         \
-  F(free_objects_total)                                                                          \
-  F(realloc_total) /* each is a free and an alloc, and counted there too */                      \
-  F(realloc_grow_total)                                                                          \
-  F(realloc_shrink_total)                                                                        \
-  F(realloc_move_total)                                                                          \
-  F(failed_total) /* allocations the host's allocator refused */                                 \
-  F(peak_bytes)   /* most that was in use at once: of the blocks that are followed, estimated when sampled */ \
-  F(live_bytes)   /* in use now, of the same blocks */                                           \
-  F(live_blocks)  /* that are followed */                                                        \
-  F(gc_cycles)    /* collections completed */                                                    \
-  F(vm_bytes_start)                                                                              \
+#define LIVE_HEAP_TOTALS(F)                                                                                  \
+  F(alloc_bytes_total)                                                                                       \
+  F(free_bytes_total)                                                                                        \
+  F(alloc_objects_total)                                                                                     \
+  F(free_objects_total)                                                                                      \
+  F(realloc_total) /* each is a free and an alloc, and counted there too */                                  \
+  F(realloc_grow_total)                                                                                      \
+  F(realloc_shrink_total)                                                                                    \
+  F(realloc_move_total)                                                                                      \
+  F(failed_total) /* allocations the host's allocator refused */                                             \
+  F(peak_bytes)  /* most that was in use at once: of the blocks that are followed, estimated when sampled */ \
+  F(live_bytes)  /* in use now, of the same blocks */                                                        \
+  F(live_blocks) /* that are followed */                                                                     \
+  F(gc_cycles)   /* collections completed */                                                                 \
+  F(vm_bytes_start)                                                                                          \
   F(vm_bytes) /* what the VM says it uses: at the start, and when it was last asked */
 
 #define LIVE_HEAP_MEMBER(name) uint64_t name;

@@ -63,8 +63,7 @@ enum {
   HIDDEN_FREED_OBJECTS,
   HIDDEN_FREED_SPACE,  /* made before it, freed in it */
   HIDDEN_CHANGED,      /* number of the last event here */
-  HIDDEN_PEAK,         /* number of the event that made the peak the next two are of */
-  HIDDEN_PEAK_OBJECTS, /* in use at it */
+  HIDDEN_PEAK_OBJECTS, /* in use at the last peak before it */
   HIDDEN_PEAK_SPACE,
   HIDDEN_COUNT
 };
@@ -83,7 +82,7 @@ struct live_header {
   uint64_t charged;       /* bytes asked of the shared budget so far */
   uint32_t value_count;
   uint32_t hidden_count; /* of counters behind the values of a cell */
-  uint32_t bucket_mask; /* buckets per table - 1 */
+  uint32_t bucket_mask;  /* buckets per table - 1 */
   uint32_t default_type;
   live_type_t types[PROFILE_MAX_TYPES];
   live_type_t period_type;
@@ -98,12 +97,12 @@ struct live_header {
   live_ref_t events;            /* a ring of the newest calls, 0: none */
   uint32_t event_room;          /* that it has */
   _Atomic uint64_t event_count; /* written so far, all of them */
-  uint32_t heap_first;    /* value of alloc_objects, followed by the others of the heap */
-  uint32_t heap_mode;     /* live_heap_mode_t */
-  live_slot_t blocks;     /* open addressing; replaced by a larger one as it fills */
-  uint32_t block_room;    /* slots of it, a power of two */
-  uint32_t block_count;   /* slots in use */
-  uint32_t completed_only; /* readers are shown what was in use when the last collection ended */
+  uint32_t heap_first;          /* value of alloc_objects, followed by the others of the heap */
+  uint32_t heap_mode;           /* live_heap_mode_t */
+  live_slot_t blocks;           /* open addressing; replaced by a larger one as it fills */
+  _Atomic uint32_t block_room;  /* slots of it, a power of two; published after the table */
+  uint32_t block_count;         /* slots in use */
+  uint32_t completed_only;      /* readers are shown what was in use when the last collection ended */
   live_heap_totals_t heap;
   char refusal[256];
   /* bucket heads, one array each, bucket_mask + 1 long */

@@ -177,8 +177,8 @@ static uint32_t read_labels(reader_t *r, live_ref_t ref, uint64_t survived) {
   profile_label_t labels[MAX_LABELS + 1];
   size_t count = 0, at = 0;
   if (survived > 0)
-    labels[count++] = (profile_label_t){.key = profile_cstring(r->profile, HEAP_SURVIVED),
-                                        .num = (int64_t)survived};
+    labels[count++] =
+        (profile_label_t){.key = profile_cstring(r->profile, HEAP_SURVIVED), .num = (int64_t)survived};
   while (at < text.len && count < MAX_LABELS) {
     size_t key = at;
     while (at < text.len && text.data[at] != '\0') at++;
@@ -215,8 +215,10 @@ static void read_heap(const reader_t *r, const live_cell_t *cell, int64_t *value
   const live_heap_totals_t *heap = &r->header->heap;
   if (r->heap_values > HEAP_PEAK_SPACE) {
     bool since = hidden_value(r, cell, HIDDEN_CHANGED) > *(const volatile uint64_t *)&heap->peak_event;
-    values[HEAP_PEAK_OBJECTS] = since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_OBJECTS) : values[HEAP_INUSE_OBJECTS];
-    values[HEAP_PEAK_SPACE] = since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_SPACE) : values[HEAP_INUSE_SPACE];
+    values[HEAP_PEAK_OBJECTS] =
+        since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_OBJECTS) : values[HEAP_INUSE_OBJECTS];
+    values[HEAP_PEAK_SPACE] =
+        since ? (int64_t)hidden_value(r, cell, HIDDEN_PEAK_SPACE) : values[HEAP_INUSE_SPACE];
   }
   bool changed = hidden_value(r, cell, HIDDEN_CYCLE) == *(const volatile uint64_t *)&heap->gc_cycles;
   if (!r->header->completed_only || !changed) return;
@@ -227,14 +229,17 @@ static void read_heap(const reader_t *r, const live_cell_t *cell, int64_t *value
 }
 
 /* Moves what has survived collections from the site's values to samples of its own, labelled with how many. */
-static void read_survivors(reader_t *r, live_ref_t ref, const live_cell_t *cell, uint32_t stack, int64_t *values) {
+static void read_survivors(reader_t *r, live_ref_t ref, const live_cell_t *cell, uint32_t stack,
+                           int64_t *values) {
   const survivor_t *which = survivors_find(&r->survivors, ref, SURVIVOR_CLASSES);
   int64_t *heap = values + r->heap_first;
   for (uint32_t class = 0; which != NULL && class < SURVIVOR_CLASSES; class ++) {
     if ((which->objects >> class & 1) == 0) continue;
     const survivor_t *found = survivors_find(&r->survivors, ref, class);
-    int64_t objects = found != NULL ? (int64_t)found->objects : 0, bytes = found != NULL ? (int64_t)found->bytes : 0;
-    if (objects > heap[HEAP_INUSE_OBJECTS]) objects = heap[HEAP_INUSE_OBJECTS]; /* the writer has gone on meanwhile */
+    int64_t objects = found != NULL ? (int64_t)found->objects : 0,
+            bytes = found != NULL ? (int64_t)found->bytes : 0;
+    if (objects > heap[HEAP_INUSE_OBJECTS])
+      objects = heap[HEAP_INUSE_OBJECTS]; /* the writer has gone on meanwhile */
     if (bytes > heap[HEAP_INUSE_SPACE]) bytes = heap[HEAP_INUSE_SPACE];
     if (objects <= 0 && bytes <= 0) continue;
     add_wrapping(&heap[HEAP_INUSE_OBJECTS], -(uint64_t)objects);
@@ -256,7 +261,8 @@ static void read_cells(reader_t *r) {
   uint64_t steps = r->size / sizeof(live_cell_t); /* more cells than fit: a cycle */
   for (live_ref_t ref = atomic_load_explicit(&r->header->last_cell, memory_order_acquire);
        ref != 0 && !r->corrupt && profile_ok(r->profile);) {
-    const live_cell_t *cell = entry_at(r, ref, sizeof *cell + ((size_t)r->value_count + r->hidden_count) * sizeof(uint64_t));
+    const live_cell_t *cell =
+        entry_at(r, ref, sizeof *cell + ((size_t)r->value_count + r->hidden_count) * sizeof(uint64_t));
     if (cell == NULL || steps-- == 0) {
       r->corrupt = true;
       return;
@@ -334,7 +340,8 @@ static void read_heap_totals(reader_t *r) {
   };
   for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
     char text[80];
-    int len = snprintf(text, sizeof text, "heap_%s: %" PRIu64, totals[i].name, *(const volatile uint64_t *)totals[i].value);
+    int len = snprintf(text, sizeof text, "heap_%s: %" PRIu64, totals[i].name,
+                       *(const volatile uint64_t *)totals[i].value);
     profile_add_comment(r->profile, profile_string(r->profile, text, (size_t)len));
   }
 }
@@ -399,7 +406,8 @@ profile_t *live_snapshot_since(const live_t *live, const live_t *before, failure
   r.heap_first = *(const volatile uint32_t *)&live->header->heap_first;
   r.heap_values = mode <= LIVE_HEAP_TRACED ? (uint32_t)heap_value_count((live_heap_mode_t)mode) : 0;
   r.hidden_count = r.heap_values > 0 ? HIDDEN_COUNT : 0;
-  if (r.value_count > PROFILE_MAX_TYPES || r.heap_first > r.value_count || r.heap_values > r.value_count - r.heap_first)
+  if (r.value_count > PROFILE_MAX_TYPES || r.heap_first > r.value_count ||
+      r.heap_values > r.value_count - r.heap_first)
     r.corrupt = true;
   else
     read_head(&r);

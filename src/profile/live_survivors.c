@@ -53,12 +53,14 @@ static bool count(survivors_t *s, const live_block_t *block, uint32_t age) {
 }
 
 bool survivors_read(survivors_t *s, const live_header_t *header, uint64_t size, bool *corrupt) {
-  uint32_t room = *(const volatile uint32_t *)&header->block_room;
+  uint32_t room =
+      atomic_load_explicit(&header->block_room, memory_order_acquire); /* first: the table is then as large */
   live_ref_t ref = atomic_load_explicit(&header->blocks, memory_order_acquire);
   uint32_t now = (uint32_t) * (const volatile uint64_t *)&header->heap.gc_cycles;
   *s = (survivors_t){0};
   if (room == 0 || ref == 0) return true;
-  if ((uint64_t)ref * 8 < sizeof *header || (uint64_t)ref * 8 + (uint64_t)room * sizeof(live_block_t) > size) {
+  if ((uint64_t)ref * 8 < sizeof *header ||
+      (uint64_t)ref * 8 + (uint64_t)room * sizeof(live_block_t) > size) {
     *corrupt = true;
     return false;
   }

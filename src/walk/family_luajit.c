@@ -29,7 +29,11 @@ enum {
   LINK_VARG = 3  /* the same function again: its copy of a vararg frame */
 };
 
-enum { HOOK_GC = 0x40, VALUE_STRING = 0x1fffb, VALUE_TABLE = 0x1fff4 /* what stands above the 47 bits of a reference */ };
+enum {
+  HOOK_GC = 0x40,
+  VALUE_STRING = 0x1fffb,
+  VALUE_TABLE = 0x1fff4 /* what stands above the 47 bits of a reference */
+};
 
 /* Complement of g->vmstate when no trace runs. */
 enum { VMST_INTERP, VMST_C, VMST_GC, VMST_EXIT, VMST_RECORD, VMST_OPT, VMST_ASM };
@@ -214,7 +218,8 @@ static uint32_t find_tops(walk_t *walk, const walk_state_t *state, top_t tops[MA
   uint32_t count = 0;
   read_vm(walk, state, &jit_base);
   if (walk->calm) { /* the VM has written its base down before it called C code */
-    tops[count++] = (top_t){jit_base != 0 ? jit_base : state->call, jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
+    tops[count++] =
+        (top_t){jit_base != 0 ? jit_base : state->call, jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
     return count;
   }
   if (jit_base != 0) {
@@ -256,7 +261,8 @@ static uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c
   const layout_luajit_t *l = &walk->layout->luajit;
   for (uint32_t steps = 0; steps < MAX_STEPS && c->cframe != 0; steps++) {
     int32_t results;
-    if (!walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, trust_of_vm(walk))) break;
+    if (!walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
+      break;
     bool protected_only = results < 0 && c->f < state->stack + (uint64_t)(-(int64_t)results);
     if (!protected_only && c->f < callee) return cframe_pc(walk, c->cframe);
     link_t link = {0, LINK_C};
@@ -314,7 +320,8 @@ uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state) {
   uint64_t slots[2], slot;
   int32_t results;
   if (!two_slots(walk)) return 0;
-  if (!walk_read(walk->memory, &results, state->place + l->cframe_results, sizeof results, WALK_GUESS) || results >= 0)
+  if (!walk_read(walk->memory, &results, state->place + l->cframe_results, sizeof results, WALK_GUESS) ||
+      results >= 0)
     return 0;
   slot = state->stack + (uint64_t)(-(int64_t)results);
   if (slot < state->stack || slot + sizeof slots > state->stack_end || (slot & (SLOT - 1)) != 0) return 0;
@@ -350,7 +357,8 @@ static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const to
       else if (!read_function(walk, link.function, trust, frame))
         return WALK_BAD_FUNCTION;
       if (finalizer_above && frame->kind == WALK_LUA && walk->frame_count + 1 < WALK_MAX_FRAMES) {
-        walk_frame_t caller = *frame; /* a Lua function calls nothing through the C interface: the collector did */
+        walk_frame_t caller =
+            *frame; /* a Lua function calls nothing through the C interface: the collector did */
         walk_add_collector(walk);
         frame = &walk->frames[walk->frame_count];
         *frame = caller;

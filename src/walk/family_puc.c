@@ -10,8 +10,8 @@ enum {
   CLOSURE_BYTES = 48,
   SLOT_BYTES = 16,
   INSTRUCTION = 4,
-  PARSER_SLOTS = 64, /* looked at for what the parser has put there */
-  ALLOCATOR_BYTES = 2048, /* of native stack between the allocator and the VM that called it, at most */
+  PARSER_SLOTS = 64,        /* looked at for what the parser has put there */
+  ALLOCATOR_BYTES = 2048,   /* of native stack between the allocator and the VM that called it, at most */
   RESERVE = 64 * SLOT_BYTES /* slots kept above the end of a stack, and some */
 };
 
@@ -99,7 +99,8 @@ static walk_reason_t read_function(walk_t *walk, uint64_t slot, walk_trust_t tru
   const layout_puc_t *l = &walk->layout->puc;
   uint8_t bytes[CLOSURE_BYTES];
   /* while calm a slot inside the stack is whole; outside it is a distance, of a stack that is being moved (5.4.5 on) */
-  walk_trust_t slot_trust = walk->calm && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_GUESS;
+  walk_trust_t slot_trust =
+      walk->calm && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_GUESS;
   if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, slot_trust)) return WALK_BAD_SLOT;
   uint64_t value = bytes_u64(bytes, 0);
   uint32_t tag = l->tag_bytes == 1 ? bytes[8] : bytes_u32(bytes, 8);
@@ -328,7 +329,8 @@ static bool was_interrupted(walk_t *walk, uint64_t call) {
   const layout_puc_t *l = &walk->layout->puc;
   uint8_t bits = 0;
   if (l->ci_status == LAYOUT_ABSENT || l->status_finalizer == LAYOUT_ABSENT) return false;
-  if (!walk_read(walk->memory, &bits, call + l->ci_status + l->status_finalizer / 8u, 1, WALK_LIVE)) return false;
+  if (!walk_read(walk->memory, &bits, call + l->ci_status + l->status_finalizer / 8u, 1, WALK_LIVE))
+    return false;
   return (bits >> l->status_finalizer % 8 & 1) != 0;
 }
 
@@ -343,7 +345,8 @@ static uint64_t source_in_slot(walk_t *walk, uint64_t slot) {
   if (walk->layout->language == 51) {
     if (tag != l->tag_proto) return 0;
   } else {
-    if (tag != l->tag_lua || !walk_read(walk->memory, bytes, proto, l->closure_proto + 8, WALK_LIVE)) return 0;
+    if (tag != l->tag_lua || !walk_read(walk->memory, bytes, proto, l->closure_proto + 8, WALK_LIVE))
+      return 0;
     uint64_t upvalue = 0, closure = proto;
     proto = bytes_u64(bytes, l->closure_proto);
     if (proto == 0 || bytes[l->closure_tag + 2] == 0) return 0; /* upvalues: a chunk has at least one */
@@ -360,7 +363,8 @@ uint64_t puc_parsing(walk_t *walk, const walk_state_t *state) {
   if (l->state_top == LAYOUT_ABSENT) return 0;
   if (!walk_read(walk->memory, &top, state->state + l->state_top, 8, WALK_LIVE)) return 0;
   if (state->call != state->first && read_call(walk, state->call, &call)) bottom = call.func;
-  if (bottom < state->stack || top < bottom || top > state->stack_end + RESERVE) return 0; /* the stack is being moved */
+  if (bottom < state->stack || top < bottom || top > state->stack_end + RESERVE)
+    return 0; /* the stack is being moved */
   for (uint32_t i = 0; i < PARSER_SLOTS && top > bottom + SLOT_BYTES; i++) {
     top -= SLOT_BYTES;
     uint64_t source = source_in_slot(walk, top);
@@ -375,12 +379,14 @@ bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t at, bool top, w
   call_t call;
   walk_proto_t proto;
   expect_memory(walk, state);
-  if (!read_call(walk, at, &call) || read_called(walk, state, call.func, WALK_LIVE, NULL, frame) != WALK_OK) return false;
+  if (!read_call(walk, at, &call) || read_called(walk, state, call.func, WALK_LIVE, NULL, frame) != WALK_OK)
+    return false;
   if (frame->kind != WALK_LUA) return true;
   uint64_t savedpc = call.savedpc;
   if (top && walk->layout->puc.state_savedpc != LAYOUT_ABSENT)
     walk_read(walk->memory, &savedpc, state->state + walk->layout->puc.state_savedpc, 8, WALK_LIVE);
-  if (top && puc_proto(walk, frame->proto, WALK_LIVE, &proto)) savedpc = allocating_pc(walk, state, &proto, savedpc);
+  if (top && puc_proto(walk, frame->proto, WALK_LIVE, &proto))
+    savedpc = allocating_pc(walk, state, &proto, savedpc);
   frame->pc = savedpc - INSTRUCTION;
   return true;
 }
@@ -416,7 +422,8 @@ walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) 
       uint64_t savedpc = top && state->savedpc != 0 ? state->savedpc : call.savedpc;
       walk_proto_t proto;
       if (top && running && puc_proto(walk, frame->proto, trust, &proto))
-        savedpc = walk->calm ? allocating_pc(walk, state, &proto, savedpc) : running_pc(walk, &proto, savedpc);
+        savedpc =
+            walk->calm ? allocating_pc(walk, state, &proto, savedpc) : running_pc(walk, &proto, savedpc);
       if (running && depth == 1 && is_half_made(walk, frame, savedpc)) {
         walk->frame_count--;
         continue;

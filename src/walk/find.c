@@ -158,8 +158,7 @@ static bool take_last_resumers(walk_t *walk, uint32_t i) {
     const walk_state_t *last = &walk->last[l];
     bool unprotected = last->place == walk->stack_high - 1;
     walk_trust_t trust = walk->last_is_alive ? WALK_LIVE : WALK_GUESS;
-    if (!walk_state(walk, last->state, trust, &now) || now.global != last->global ||
-        now.call != last->call)
+    if (!walk_state(walk, last->state, trust, &now) || now.global != last->global || now.call != last->call)
       return false;
     if (unprotected ? now.place != 0 : now.place != last->place) return false;
     now.place = last->place;

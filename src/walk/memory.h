@@ -25,7 +25,8 @@ typedef struct walk_memory {
 
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
                              walk_trust_t trust) {
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they would object to some of these loads */
+#if !defined __SANITIZE_ADDRESS__ && \
+    !defined __SANITIZE_THREAD__ /* they would object to some of these loads */
   if (memory->direct && trust == WALK_LIVE && from >= 65536) {
     __builtin_memcpy(to, (const void *)(uintptr_t)from, len);
     return true;

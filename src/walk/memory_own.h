@@ -24,8 +24,9 @@ typedef struct {
   walk_memory_t memory; /* first */
   pid_t pid;            /* of this process */
   bool strict;
-  bool calm;   /* the walk is called by the VM's own thread, from its allocator: its stacks are whole and mapped … */
-  uint64_t vm_low, vm_high; /* … and so is this */
+  bool
+      calm; /* the walk is called by the VM's own thread, from its allocator: its stacks are whole and mapped … */
+  uint64_t vm_low, vm_high;       /* … and so is this */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
   uint64_t pages

@@ -19,6 +19,8 @@ bool walk_add_collector(walk_t *walk) {
 static void mark_collector(walk_t *walk) {
   if (!walk->mark_collector || walk->collector_marked || walk->frame_count == 0 || walk->truncated) return;
   const walk_state_t *state = &walk->states[0];
+  if (is_puc(walk) && walk->layout->puc.status_finalizer != LAYOUT_ABSENT)
+    return; /* it would have been: a hook runs */
   if (is_puc(walk) ? puc_finalizes(walk, state) : luajit_finalizes(walk, state)) walk_add_collector(walk);
 }
 

@@ -95,14 +95,14 @@ typedef struct walk {
   bool calm;
   struct {
     uint64_t bytes;
-    uint32_t type; /* of a new object from 5.2 on, as the allocator is told; else 0 */
-  } allocating;    /* calm: what the allocator is asked for */
+    uint32_t type;              /* of a new object from 5.2 on, as the allocator is told; else 0 */
+  } allocating;                 /* calm: what the allocator is asked for */
   uint64_t calm_low, calm_high; /* calm: the stack being read */
-  bool mark_collector;      /* frames of finalizers are to stand above one of the collector */
-  bool last_is_alive;       /* calm: the coroutine that ran in the last walk was not freed since */
-  uint64_t stack_high;      /* end of the native stack, or a bound for it */
-  bool stack_known;         /* it is the end: nothing up to it is a lua_State */
-  uint64_t vm_low, vm_high; /* LuaJIT: code of the interpreter, 0 when unknown */
+  bool mark_collector;          /* frames of finalizers are to stand above one of the collector */
+  bool last_is_alive;           /* calm: the coroutine that ran in the last walk was not freed since */
+  uint64_t stack_high;          /* end of the native stack, or a bound for it */
+  bool stack_known;             /* it is the end: nothing up to it is a lua_State */
+  uint64_t vm_low, vm_high;     /* LuaJIT: code of the interpreter, 0 when unknown */
 
   /* What need not be read to be known for no lua_State: whose address has not this remainder by 16 (mask 15, or 7: by 8),
    * or lies in a program or library. Sorted; NULL: none is known. */

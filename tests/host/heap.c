@@ -19,9 +19,9 @@ typedef struct {
   int64_t bytes;  /* in use */
   int64_t blocks; /* in use */
   move_t move;
-  long fail_in;   /* requests until the one that is refused, counted from 0; -1: none */
-  bool for_good;  /* and all after it */
-  int64_t limit;  /* bytes in use, 0: none */
+  long fail_in;  /* requests until the one that is refused, counted from 0; -1: none */
+  bool for_good; /* and all after it */
+  int64_t limit; /* bytes in use, 0: none */
 } arena_t;
 
 enum { HEAD = 16, ROOM = 64 };
@@ -221,7 +221,8 @@ static void a_block_that_grows_is_counted_once(void) {
     luapulse_profile_t *profile = host_stop(L);
     check_whole(profile);
     CHECK(sum_of(profile, "inuse_objects", "grow") <= 2);
-    CHECK(sum_of(profile, "inuse_space", "grow") >= 65536 && sum_of(profile, "inuse_space", "grow") <= 65536 * 16 + 256);
+    CHECK(sum_of(profile, "inuse_space", "grow") >= 65536 &&
+          sum_of(profile, "inuse_space", "grow") <= 65536 * 16 + 256);
     CHECK(sum_of(profile, "alloc_objects", "grow") >= 16);
     luapulse_profile_free(profile);
     lua_close(L);
@@ -357,9 +358,12 @@ static void closing_at_any_time(void) {
     lua_State *L = open_program(&arena);
     lua_pushcfunction(L, close_inside);
     lua_setglobal(L, "close_inside");
-    host_run(L, "if newproxy then p = newproxy(true) getmetatable(p).__gc = function() close_inside() keep(50) end\n"
-                "else p = setmetatable({}, {__gc = function() close_inside() keep(50) end}) end");
-    start_with(L, heap_options(i % 2 == 0 ? LUAPULSE_COLLECTION_SAMPLING : LUAPULSE_COLLECTION_TRACING, 1 + 50 * (size_t)(i % 4)));
+    host_run(
+        L,
+        "if newproxy then p = newproxy(true) getmetatable(p).__gc = function() close_inside() keep(50) end\n"
+        "else p = setmetatable({}, {__gc = function() close_inside() keep(50) end}) end");
+    start_with(L, heap_options(i % 2 == 0 ? LUAPULSE_COLLECTION_SAMPLING : LUAPULSE_COLLECTION_TRACING,
+                               1 + 50 * (size_t)(i % 4)));
     host_call(L, "keep", i * 20);
     host_call(L, "churn", i);
     if (i % 5 == 0) luapulse_profile_free(luapulse_snapshot(L, NULL));
@@ -543,7 +547,8 @@ static void start_without_memory_of_ours(void) {
 
 /* A million blocks alive, tables of 1 MiB: what has no room is counted as lost, and the host lives. */
 static void small_tables(void) {
-  static const luapulse_collection_mode_t modes[] = {LUAPULSE_COLLECTION_TRACING, LUAPULSE_COLLECTION_SAMPLING};
+  static const luapulse_collection_mode_t modes[] = {LUAPULSE_COLLECTION_TRACING,
+                                                     LUAPULSE_COLLECTION_SAMPLING};
   for (int i = 0; i < 2; i++) {
     arena_t arena = {0};
     lua_State *L = open_program(&arena);
@@ -635,7 +640,8 @@ static void a_vm_moves(void) {
     }
     luapulse_profile_t *profile = host_stop(L);
     check_whole(profile);
-    CHECK(sum_of(profile, "inuse_objects", "keep") >= 1000 && sum_of(profile, "inuse_objects", "keep") <= 1010);
+    CHECK(sum_of(profile, "inuse_objects", "keep") >= 1000 &&
+          sum_of(profile, "inuse_objects", "keep") <= 1010);
     CHECK(profile->losses[LOSS_UNATTRIBUTED] == 0 || cpu);
     luapulse_profile_free(profile);
     lua_close(L);
@@ -754,7 +760,8 @@ static void *shared_tables(size_t size) {
 static void start_in(lua_State *L, void *memory, size_t size) {
   failure_t failure = {""};
   luapulse_profile_options_t options = heap_options(LUAPULSE_COLLECTION_TRACING, 1);
-  if (!session_start(L, &options, (session_region_t){memory, size}, &failure)) FAIL("start: %s", failure.text);
+  if (!session_start(L, &options, (session_region_t){memory, size}, &failure))
+    FAIL("start: %s", failure.text);
 }
 
 /* Children write nothing into tables that they share with the profiled process. */
@@ -810,7 +817,8 @@ static void killed_at_any_moment(void) {
     CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
     profile_t *profile = live_snapshot(&live, &failure);
     if (profile == NULL) FAIL("killed: %s", failure.text);
-    int64_t at_sites = sum_of(profile, "alloc_objects", NULL), total = (int64_t)total_of(profile, "alloc_objects_total");
+    int64_t at_sites = sum_of(profile, "alloc_objects", NULL),
+            total = (int64_t)total_of(profile, "alloc_objects_total");
     CHECK(at_sites >= total - 1 && at_sites <= total + 1); /* one was under way, perhaps */
     CHECK(sum_of(profile, "inuse_objects", "keep") >= 199 && sum_of(profile, "inuse_objects", "keep") <= 210);
     profile_free(profile);
