@@ -16,11 +16,11 @@ typedef enum {
 typedef enum { WALK_SLOTS, WALK_CALLS, WALK_REGIONS } walk_region_t;
 
 typedef struct walk_memory {
-  bool direct; /* what is live may be loaded where it is: the own process, which stands still */
   /* Copies [from, from + len); false when some of it cannot be read. */
   bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);
   /* Reads of the region will lie in [low, high), going down. May be NULL. */
   void (*expect)(struct walk_memory *memory, walk_region_t region, uint64_t low, uint64_t high);
+  bool direct; /* what is live may be loaded where it is: the own process, which stands still */
 } walk_memory_t;
 
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
