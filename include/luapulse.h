@@ -92,7 +92,7 @@ typedef struct {
   int paused;  /* … and rests */
   const char *
       engine; /* how the cpu is sampled: "walk", "hook", "luajit", "count", "trace", "none" (heap alone); "" when not running */
-  const char *source;     /* what ticks: "perf" (a high-resolution timer), "timer" (the kernel's tick), "" */
+  const char *source;     /* what ticks now: "perf" (high-resolution events), "timer" (the kernel's tick), "" */
   unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
   unsigned rate;          /* ticks a second that source can give, at most the one asked for */
   const char *note;       /* why the walker does not serve, "" when it does; valid until stop */

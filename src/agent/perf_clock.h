@@ -7,7 +7,8 @@
  * signal has one pending at most: it is a standard signal.
  *
  * Setting the gap costs as much as a tick (in a virtual machine 20 µs each, by far most of it for programming the timer), so
- * a gap is best kept for several ticks. */
+ * a gap is best kept for several ticks. An event that is on also costs something whenever its thread leaves or gets the processor:
+ * 0.6 µs for both with gaps of 250 ms, 2 µs with 10 ms, 11 µs with 1 ms, as seen there. */
 #ifndef LUAPULSE_AGENT_PERF_CLOCK_H
 #define LUAPULSE_AGENT_PERF_CLOCK_H
 
@@ -21,7 +22,7 @@ int perf_clock_open(pid_t tid, int signal);
  * would have; then the event stops. So a host that takes the signal for itself gets a few, not one after the other for ever.
  * Async-signal-safe. */
 bool perf_clock_set(int fd, uint64_t gap, unsigned ticks);
-/* Stops its clock, with what was left of the gap, and lets it run on. */
+/* Stops its clock, with what was left of the gap, and lets it run on. Async-signal-safe. */
 void perf_clock_hold(int fd, bool hold);
 /* Stops the event: it would live on, and tick, while a forked child has a copy of its descriptor. Closes the descriptor if it
  * still is one of these: a host may have closed all it did not know and reused the number. */

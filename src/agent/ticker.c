@@ -15,6 +15,7 @@
 #include "agent/random.h"
 #include "agent/seccomp.h"
 #include "agent/system_call.h"
+#include "agent/tick_event.h"
 #include "agent/tick_signal.h"
 #include "agent/time.h"
 
@@ -24,10 +25,10 @@
 
 enum {
   MAX_THREADS = 1024,
-  MAX_SHARE = 50,      /* a sample may cost 1/50 of the time */
-  EVENT_GAP_TICKS = 8, /* so many ticks of an event have the same gap */
-  LEAST_KERNEL_PERIOD =
-      10000000 /* ns: beside an event the timer is for kernel time, and need not be as fast */
+  MAX_SHARE = 50, /* a sample may cost 1/50 of the time */
+  /* beside an event the timer is for kernel time, and need not be as fast: one tick in four, but within these bounds, ns */
+  LEAST_KERNEL_PERIOD = 10000000,
+  MOST_KERNEL_PERIOD = 40000000
 };
 
 /* The tid of a ticker whose thread ended while VMs still listened: silent, but taken until they leave. */
@@ -38,13 +39,11 @@ enum { NO_TICK, USER_TICK, KERNEL_TICK, ANY_TICK };
 
 struct ticker {
   timer_t timer;
-  _Atomic int
-      perf; /* descriptor of the event that ticks in user time, -1: none, the timer ticks for all time */
-  _Atomic pid_t tid; /* 0: free */
+  tick_event_t event; /* what ticks in user time, when it does; else the timer ticks for all time */
+  _Atomic pid_t tid;  /* 0: free */
   _Atomic(tick_listener_t *) listeners;
   _Atomic int in_handler;        /* handlers at work: ticker_leave waits for 0 */
   volatile sig_atomic_t pending; /* a tick nobody has taken yet, of one of the kinds above */
-  int perf_fd;                   /* the descriptor, also when it ticks no more; -1: none */
   _Atomic uint64_t period;       /* ns */
   int signal;                    /* its number */
   bool held;                     /* its clock is stopped … */
@@ -55,9 +54,6 @@ struct ticker {
   uint64_t last_timer;           /* … of the timer's last tick but for the pending one */
   uint64_t this_timer;           /* … of its last tick */
   uint64_t tick_time;            /* … of the pending tick */
-  uint64_t last_event;           /* … of the perf event's last tick */
-  uint64_t event_gap;            /* ns between its ticks at present */
-  unsigned event_ticks;          /* that are still to have this gap */
   uint64_t debt;        /* time that samples of kernel time have taken in advance of samples of user time */
   uint64_t arm_cost;    /* ns of CPU time a handler takes, on average */
   uint64_t sample_cost; /* ns of CPU time a sample takes, on average */
@@ -100,22 +96,15 @@ static uint64_t next_gap(ticker_t *ticker, uint64_t period) {
   return gap < least ? least : gap;
 }
 
-/* A gap drawn anew for every few ticks keeps a program from falling into step as one for each tick does, and costs less. */
 static void set_event(ticker_t *ticker) {
-  int perf = atomic_load(&ticker->perf);
-  if (perf < 0) return;
-  ticker->event_gap = next_gap(ticker, atomic_load(&ticker->period));
-  ticker->event_ticks = EVENT_GAP_TICKS;
-  if (!perf_clock_set(perf, ticker->event_gap, EVENT_GAP_TICKS)) atomic_store(&ticker->perf, -1);
-}
-
-static void count_event(ticker_t *ticker) {
-  if (--ticker->event_ticks == 0 || ticker->event_gap < least_gap(ticker)) set_event(ticker);
+  tick_event_set(&ticker->event, next_gap(ticker, atomic_load(&ticker->period)));
 }
 
 static uint64_t timer_period(const ticker_t *ticker) {
-  uint64_t period = atomic_load(&ticker->period);
-  return atomic_load(&ticker->perf) >= 0 && period < LEAST_KERNEL_PERIOD ? LEAST_KERNEL_PERIOD : period;
+  uint64_t period = atomic_load(&ticker->period), slower = 4 * period;
+  if (!tick_event_ticks(&ticker->event) || period >= MOST_KERNEL_PERIOD) return period;
+  if (slower < LEAST_KERNEL_PERIOD) return LEAST_KERNEL_PERIOD;
+  return slower < MOST_KERNEL_PERIOD ? slower : MOST_KERNEL_PERIOD;
 }
 
 static uint64_t next_timer_gap(ticker_t *ticker) {
@@ -131,20 +120,38 @@ static void set_timer(ticker_t *ticker, uint64_t gap) {
 
 /* An event that ticks no more, while its thread runs, was closed by the host: the timer goes on alone. */
 static bool event_is_lost(const ticker_t *ticker, uint64_t now) {
-  return now - ticker->last_event > 50 * atomic_load(&ticker->period) + 1000000000u;
+  return now - ticker->event.last > 50 * atomic_load(&ticker->period) + 1000000000u;
 }
 
 static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *context) {
   ticker->last_timer = ticker->this_timer;
   ticker->this_timer = now;
-  if (atomic_load(&ticker->perf) < 0) return ANY_TICK;
+  if (!tick_event_ticks(&ticker->event)) return ANY_TICK;
   if (system_call_ended(context)) return KERNEL_TICK;
   if (event_is_lost(ticker, now) || !tick_signal_is_ours(&events))
-    atomic_store(&ticker->perf, -1);
-  else if (now - ticker->last_event > 4 * ticker->event_gap + LEAST_KERNEL_PERIOD)
+    tick_event_give_up(&ticker->event);
+  else if (now - ticker->event.last > 4 * ticker->event.gap + LEAST_KERNEL_PERIOD)
     set_event(
         ticker); /* ticks that came while the thread blocked the signal were one signal, and the event has stopped */
   return NO_TICK; /* user time is the event's */
+}
+
+static void set_event_going(ticker_t *ticker, uint64_t now) {
+  ticker->event.last = now;
+  if (tick_event_ticks(&ticker->event))
+    set_event(ticker);
+  else
+    tick_event_stand_by(&ticker->event);
+}
+
+/* Rates above the kernel's tick are the event's in any case: the timer cannot give them. */
+static void follow_thread(ticker_t *ticker, uint64_t now) {
+  if (ticker->held) return;
+  if (!tick_event_follow(&ticker->event, atomic_load(&ticker->period) < kernel_tick, now)) return;
+  if (tick_signal_is_ours(&events))
+    set_event_going(ticker, now);
+  else
+    tick_event_give_up(&ticker->event);
 }
 
 static void tell_listeners(ticker_t *ticker, int kind, uint64_t start, const void *context) {
@@ -162,20 +169,28 @@ static ticker_t *ticker_of(pid_t tid) {
   return NULL;
 }
 
+static void on_event(ticker_t *ticker, const void *context) {
+  int did = atomic_load(&ticker->event.does);
+  if (did != EVENT_TICKS && did != EVENT_WATCHES) return;
+  uint64_t now = time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
+  tick_event_heard(&ticker->event, now);
+  if (did == EVENT_TICKS) {
+    tell_listeners(ticker, USER_TICK, now, context);
+    if (ticker->event.ticks == 0 || ticker->event.gap < least_gap(ticker)) set_event(ticker);
+  }
+  follow_thread(ticker, now);
+  if (did == EVENT_WATCHES && atomic_load(&ticker->event.does) == EVENT_WATCHES)
+    tick_event_look_later(&ticker->event);
+}
+
 static void on_perf_signal(int number, siginfo_t *info, void *context) {
   (void)number;
   int saved_errno = errno;
   pid_t tid = this_thread();
   ticker_t *ticker = ticker_of(tid);
-  if (ticker != NULL && atomic_load(&ticker->perf) >= 0 && info->si_code != SI_USER &&
-      info->si_code != SI_QUEUE) {
+  if (ticker != NULL && info->si_code != SI_USER && info->si_code != SI_QUEUE) {
     atomic_fetch_add(&ticker->in_handler, 1);
-    if (atomic_load(&ticker->tid) == tid) {
-      ticker->last_event =
-          time_thread_cpu(); /* not the wall clock: a handler that was preempted cost nothing */
-      tell_listeners(ticker, USER_TICK, ticker->last_event, context);
-      count_event(ticker);
-    }
+    if (atomic_load(&ticker->tid) == tid) on_event(ticker, context);
     atomic_fetch_sub(&ticker->in_handler, 1);
   }
   errno = saved_errno;
@@ -193,6 +208,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     uint64_t now = time_thread_cpu();
     int kind = kind_of_timer_tick(ticker, now, context);
     if (kind != NO_TICK) tell_listeners(ticker, kind, now, context);
+    follow_thread(ticker, now);
     set_timer(ticker, next_timer_gap(ticker));
   }
   atomic_fetch_sub(&ticker->in_handler, 1);
@@ -203,8 +219,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
  * the timer's last tick, whatever that one saw; a sample of user time for all the time since the last such sample, less what
  * samples of kernel time have taken: so the weights add up to the thread's time, and each part gets its own. */
 static uint64_t weigh(ticker_t *ticker, int kind, uint64_t now, uint64_t not_before) {
-  /* while both tick equally often, the time since the last sample of either kind is what each stands for */
-  if (kind == KERNEL_TICK && atomic_load(&ticker->period) < timer_period(ticker)) {
+  if (kind == KERNEL_TICK) {
     uint64_t since = ticker->last_timer > not_before ? ticker->last_timer : not_before;
     uint64_t weight = now > since ? now - since : 0;
     ticker->debt += weight;
@@ -289,16 +304,11 @@ static void remove_handler_if_last(void) {
   tick_signal_remove(&events);
 }
 
-static void close_event(ticker_t *ticker) {
-  if (ticker->perf_fd >= 0) perf_clock_close(ticker->perf_fd);
-  ticker->perf_fd = -1;
-}
-
 static void end_ticker(ticker_t *ticker, critical_t *critical) {
   pid_t tid = atomic_load(&ticker->tid);
-  atomic_store(&ticker->perf, -1);
+  tick_event_give_up(&ticker->event);
   timer_delete(ticker->timer);
-  close_event(ticker);
+  tick_event_close(&ticker->event);
   if (tid == this_thread()) {
     tick_signal_drain(ticker->signal);
     if (events.installed) tick_signal_drain(events.number);
@@ -326,9 +336,9 @@ static void on_thread_exit(void *value) {
     end_ticker(ticker, &critical);
   } else {
     struct itimerspec never = {0};
-    atomic_store(&ticker->perf, -1);
+    tick_event_give_up(&ticker->event);
     timer_settime(ticker->timer, 0, &never, NULL);
-    close_event(ticker);
+    tick_event_close(&ticker->event);
     tick_signal_drain(ticker->signal);
     if (events.installed) tick_signal_drain(events.number);
     atomic_store(&ticker->tid, THREAD_GONE); /* thread numbers are reused */
@@ -348,10 +358,8 @@ static void after_fork_parent(void) {
  * thread. */
 static void after_fork_child(void) {
   for (int i = 0; i < MAX_THREADS; i++) {
-    if (atomic_load(&tickers[i].tid) != 0 && tickers[i].perf_fd >= 0)
-      perf_clock_close_copy(tickers[i].perf_fd);
-    tickers[i].perf_fd = -1;
-    atomic_store(&tickers[i].perf, -1);
+    if (atomic_load(&tickers[i].tid) != 0) tick_event_close_copy(&tickers[i].event);
+    tick_event_clear(&tickers[i].event);
     atomic_store(&tickers[i].tid, 0);
     atomic_store(&tickers[i].listeners, NULL);
     atomic_store(&tickers[i].in_handler, 0);
@@ -373,19 +381,19 @@ int ticker_guard_forks(void) {
   return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-/* Only for rates the timer cannot give: the timer's ticks come with the kernel's own, an event's each by an interrupt of its
- * own, which in a virtual machine costs tens of microseconds (bench/ticks.c measures it). */
+/* On the ticker's own thread, with its signals blocked, or before its first tick. At rates that the timer can give the event is
+ * there to watch. */
 static void open_event(ticker_t *ticker, pid_t tid) {
-  if (!events.installed || ticker->perf_fd >= 0 || atomic_load(&ticker->period) >= kernel_tick) return;
-  ticker->perf_fd = perf_clock_open(tid, events.number);
-  ticker->last_event = time_read(time_thread_clock(tid));
-  atomic_store(&ticker->perf, ticker->perf_fd);
+  tick_event_t *event = &ticker->event;
+  if (atomic_load(&event->fd) < 0 && tick_signal_is_ours(&events)) tick_event_open(event, tid, events.number);
+  if (atomic_load(&event->does) != NO_EVENT && atomic_load(&ticker->period) < kernel_tick)
+    atomic_store(&event->does, EVENT_TICKS);
 }
 
-/* On the ticker's own thread, with its signals blocked, or before its first tick. */
-static void start_clocks(ticker_t *ticker) {
+/* Likewise. */
+static void start_clocks(ticker_t *ticker, pid_t tid) {
   uint64_t gap = next_timer_gap(ticker); /* now: from the first tick on the ticker is the handler's */
-  set_event(ticker);
+  set_event_going(ticker, time_read(time_thread_clock(tid)));
   set_timer(ticker, gap);
 }
 
@@ -411,18 +419,16 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
   ticker->was_blocked = ticker->held = false;
   ticker->random.state = seed;
   ticker->pending = 0;
-  ticker->last_sample = ticker->last_timer = ticker->this_timer = ticker->last_event =
-      time_read(time_thread_clock(tid));
+  ticker->last_sample = ticker->last_timer = ticker->this_timer = time_read(time_thread_clock(tid));
   ticker->debt = ticker->arm_cost = ticker->sample_cost = 0;
   ticker->perf_was_blocked = false;
-  ticker->perf_fd = -1;
-  atomic_store(&ticker->perf, -1);
+  tick_event_clear(&ticker->event);
   open_event(ticker, tid);
   if ((unsigned)(ticker - tickers) >= atomic_load(&highest))
     atomic_store(&highest, (unsigned)(ticker - tickers) + 1);
   atomic_store(&ticker->tid, tid);
   active_count++;
-  start_clocks(ticker);
+  start_clocks(ticker, tid);
   return ticker;
 }
 
@@ -447,7 +453,7 @@ bool ticker_join_thread(tick_listener_t *listener, pid_t tid, unsigned hz, uint6
       atomic_store(&ticker->period, 1000000000u / hz);
       if (own) {
         open_event(ticker, tid);
-        start_clocks(ticker); /* the gaps under way may be a slow one's */
+        start_clocks(ticker, tid); /* the gaps under way may be a slow one's */
       }
     }
     if (own && sigismember(&critical.mask, ticker->signal) == 1) { /* blocked, it would never tick */
@@ -477,7 +483,7 @@ bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure) {
   if (1000000000u / hz < atomic_load(&ticker->period)) {
     atomic_store(&ticker->period, 1000000000u / hz);
     open_event(ticker, this_thread());
-    start_clocks(ticker);
+    start_clocks(ticker, this_thread());
   }
   leave_critical(&critical);
   return true;
@@ -489,7 +495,7 @@ ticker_facts_t ticker_facts(const tick_listener_t *listener) {
   ticker_facts_t facts = {.source = "perf",
                           .rate = (unsigned)(1000000000u / atomic_load(&ticker->period)),
                           .cost_ns = (unsigned)(ticker->arm_cost + ticker->sample_cost)};
-  if (atomic_load(&ticker->perf) >= 0) return facts;
+  if (tick_event_ticks(&ticker->event)) return facts;
   facts.source = "timer";
   if (kernel_tick > 0 && facts.rate > 1000000000u / kernel_tick)
     facts.rate = (unsigned)(1000000000u / kernel_tick);
@@ -501,15 +507,15 @@ void ticker_hold(tick_listener_t *listener, bool hold) {
   if (ticker == NULL || atomic_load(&ticker->tid) != this_thread() || ticker->held == hold) return;
   if (atomic_load(&ticker->listeners) != listener || atomic_load(&listener->next) != NULL) return;
   struct itimerspec never = {0};
-  int perf = atomic_load(&ticker->perf);
-  if (perf >= 0) perf_clock_hold(perf, hold);
+  if (hold) ticker->held = true; /* from here to the end the event goes on doing what it does */
+  tick_event_hold(&ticker->event, hold);
   if (hold) {
     timer_gettime(ticker->timer, &ticker->left);
     timer_settime(ticker->timer, 0, &never, NULL);
   } else {
     if (ticker->left.it_value.tv_sec == 0 && ticker->left.it_value.tv_nsec == 0)
       ticker->left.it_value.tv_nsec = 1;
-    ticker->last_event = time_thread_cpu();
+    ticker->event.last = time_thread_cpu();
     timer_settime(ticker->timer, 0, &ticker->left, NULL);
   }
   ticker->held = hold;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Ticks of CPU time. Timers belong to threads: each thread that runs a profiled VM has one ticker: a timer on the thread's
- * own CPU clock and, where the kernel permits, a perf event (perf_clock.h) that ticks more finely in user time, so that the
- * timer serves for kernel time alone. Their signals are delivered to that thread alone. The listeners of a ticker (the
+ * own CPU clock and, where the kernel permits, a perf event (tick_event.h). At rates above the kernel's tick, and while the
+ * thread rests, that one ticks in user time and the timer serves for kernel time alone. Their signals are delivered to that thread alone. The listeners of a ticker (the
  * sessions of VMs on that thread) are told of each tick inside the signal handler.
  *
  * A tick is taken once: the first VM that gets to run Lua after it is the one that was running, and calls
@@ -44,7 +44,7 @@ void ticker_leave(tick_listener_t *listener);
 /* The listener wants at least hz ticks a second from now on. */
 bool ticker_hasten(tick_listener_t *listener, unsigned hz, failure_t *failure);
 typedef struct {
-  const char *source; /* what ticks: "perf", "timer", "" when nothing does */
+  const char *source; /* what ticks now: "perf", "timer", "" when nothing does */
   unsigned rate;      /* at most how often a second */
   unsigned cost_ns;   /* CPU time a tick takes, with its sample: a moving average */
 } ticker_facts_t;
