@@ -38,7 +38,8 @@ static double chance_of(size_t mean, size_t size) {
 static void estimates_are_unbiased(void **state) {
   (void)state;
   enum { COUNT = 400000 };
-  const size_t sizes[] = {1, 16, 17, 40, 56, 100, 1000, 4096, 65536, 1 << 20}, means[] = {2, 16, 100, 1000, 65536, 524288};
+  const size_t sizes[] = {1, 16, 17, 40, 56, 100, 1000, 4096, 65536, 1 << 20},
+               means[] = {2, 16, 100, 1000, 65536, 524288};
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
     for (size_t m = 0; m < sizeof means / sizeof means[0]; m++) {
       double p = chance_of(means[m], sizes[s]), size = (double)sizes[s];

@@ -20,7 +20,8 @@ typedef struct {
 } fixture_t;
 
 static void open_region(fixture_t *f, size_t size, live_heap_mode_t mode, uint64_t seed) {
-  live_setup_t setup = {.heap = mode, .default_type = HEAP_INUSE_SPACE, .period_type = {"space", "bytes"}, .period = 1};
+  live_setup_t setup = {
+      .heap = mode, .default_type = HEAP_INUSE_SPACE, .period_type = {"space", "bytes"}, .period = 1};
   *f = (fixture_t){.memory = calloc(1, size), .size = size, .random = {.state = seed}};
   assert_non_null(f->memory);
   assert_true(live_init(&f->live, f->memory, size, &setup));
@@ -91,7 +92,8 @@ static void step(fixture_t *f, model_t *m) {
     m->all -= block->bytes;
     block->used = false;
   } else {
-    *block = (block_t){true, (uint32_t)(random_next(&f->random) % SITES), m->cycle, 1 + random_next(&f->random) % 5000};
+    *block = (block_t){true, (uint32_t)(random_next(&f->random) % SITES), m->cycle,
+                       1 + random_next(&f->random) % 5000};
     live_heap_add(&f->live, f->sites[block->site], address_of(at), 1, block->bytes);
     m->alloc_bytes[block->site] += block->bytes;
     m->inuse[block->site] += block->bytes;
@@ -145,7 +147,8 @@ static void blocks_by_the_thousand(void **state) {
       if (i % 6007 == 0) compare(&f, m);
     }
     compare(&f, m);
-    for (uint32_t i = 0; i < BLOCKS; i++) assert_int_equal(live_heap_remove(&f.live, address_of(i)), m->blocks[i].used);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+      assert_int_equal(live_heap_remove(&f.live, address_of(i)), m->blocks[i].used);
     assert_int_equal(live_heap_totals(&f.live)->live_blocks, 0);
     assert_int_equal(live_heap_totals(&f.live)->live_bytes, 0);
     assert_int_equal(live_heap_totals(&f.live)->peak_bytes, m->most);
@@ -239,7 +242,8 @@ static void overwritten_regions(void **state) {
     }
     for (int i = 0; round % 4 == 0 && i < 2000; i++) { /* counters at their limits */
       const uint64_t extremes[] = {INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX, 0};
-      size_t at = sizeof(live_header_t) / 8 + random_next(&f.random) % ((live_used(&f.live) - sizeof(live_header_t)) / 8);
+      size_t at = sizeof(live_header_t) / 8 +
+                  random_next(&f.random) % ((live_used(&f.live) - sizeof(live_header_t)) / 8);
       memcpy(broken + at * 8, &extremes[random_next(&f.random) % 4], 8);
       live.header->completed_only = round % 8 == 0;
     }
