@@ -19,6 +19,7 @@ typedef struct {
   int64_t bytes;  /* in use */
   int64_t blocks; /* in use */
   move_t move;
+  bool pages;    /* each block is a mapping of its own, gone when it is freed: who reads it then crashes */
   long fail_in;  /* requests until the one that is refused, counted from 0; -1: none */
   bool for_good; /* and all after it */
   int64_t limit; /* bytes in use, 0: none */
@@ -41,8 +42,10 @@ static bool refuses(arena_t *arena, size_t old, size_t size) {
 /* Each block has its room in front of it. One that seldom moves has room for 64 times its first size. */
 static void *make(const arena_t *arena, size_t size) {
   size_t room = arena->move == MOVE_SELDOM && size <= 4096 ? size * ROOM : size;
-  size_t *head = malloc(HEAD + room);
-  if (head == NULL) FAIL("the test itself is out of memory");
+  size_t *head = arena->pages
+                     ? mmap(NULL, HEAD + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                     : malloc(HEAD + room);
+  if (head == NULL || (void *)head == MAP_FAILED) FAIL("the test itself is out of memory");
   *head = room;
   return (char *)head + HEAD;
 }
@@ -51,13 +54,20 @@ static size_t *head_of(void *block) {
   return (size_t *)((char *)block - HEAD);
 }
 
+static void unmake(const arena_t *arena, void *block) {
+  if (arena->pages)
+    munmap(head_of(block), HEAD + *head_of(block));
+  else
+    free(head_of(block));
+}
+
 static void *change(arena_t *arena, void *block, size_t old, size_t size) {
   if (size > old) arena->grows++;
   if (size < old) arena->shrinks++;
   if (arena->move == MOVE_SELDOM && size <= *head_of(block)) return block;
   void *result = make(arena, size);
   memcpy(result, block, old < size ? old : size);
-  free(head_of(block));
+  unmake(arena, block);
   arena->moves++;
   return result;
 }
@@ -70,7 +80,7 @@ static void *arena_allocate(void *ud, void *block, size_t old, size_t size) {
     arena->frees++;
     arena->blocks--;
     arena->bytes -= (int64_t)old;
-    free(head_of(block));
+    unmake(arena, block);
     return NULL;
   }
   if (refuses(arena, old, size)) return NULL;
@@ -85,7 +95,7 @@ static void *arena_allocate(void *ud, void *block, size_t old, size_t size) {
 /* -- a VM with it, profiled ------------------------------------------------------------------------------------------- */
 
 static lua_State *open_in(arena_t *arena) {
-  *arena = (arena_t){.fail_in = -1, .move = arena->move};
+  *arena = (arena_t){.fail_in = -1, .move = arena->move, .pages = arena->pages};
   return host_prepare(lua_newstate(arena_allocate, arena));
 }
 
@@ -226,6 +236,27 @@ static void a_block_that_grows_is_counted_once(void) {
     CHECK(sum_of(profile, "alloc_objects", "grow") >= 16);
     luapulse_profile_free(profile);
     lua_close(L);
+  }
+}
+
+/* A coroutine is freed right after its last block: nothing of it is looked at again. */
+static void freed_blocks_are_not_read(void) {
+  for (int traced = 0; traced < 2; traced++) {
+    arena_t arena = {.pages = true};
+    lua_State *L = open_program(&arena);
+    host_run(L,
+             "collectgarbage() collectgarbage('stop')\n"
+             "local wrap, collect = coroutine.wrap, collectgarbage\n"
+             "local function body() local x = {} x = nil end\n"
+             "function coroutines(n) for i = 1, n do wrap(body)() collect() local y = {} y = nil end end");
+    start_with(L, heap_options(traced ? LUAPULSE_COLLECTION_TRACING : LUAPULSE_COLLECTION_SAMPLING, 1));
+    host_call(L, "coroutines", 50);
+    host_call(L, "churn", 100);
+    host_run(L, "collectgarbage() collectgarbage()");
+    host_call(L, "churn", 100);
+    stop_and_check(L);
+    lua_close(L);
+    CHECK(arena.bytes == 0 && arena.blocks == 0);
   }
 }
 
@@ -829,6 +860,7 @@ static void killed_at_any_moment(void) {
 static const host_test_t tests[] = {
     {"totals_are_those_of_the_host", totals_are_those_of_the_host},
     {"a_block_that_grows_is_counted_once", a_block_that_grows_is_counted_once},
+    {"freed_blocks_are_not_read", freed_blocks_are_not_read},
     {"the_allocator_is_put_back", the_allocator_is_put_back},
     {"a_host_that_wraps_ours", a_host_that_wraps_ours},
     {"a_host_that_takes_ours_out", a_host_that_takes_ours_out},
