@@ -53,7 +53,7 @@ static void offer(search_t *s, size_t len) {
     else if (lua_iscfunction(s->L, -1))
       walked_announce(s->vm, key, s->name, len, rank);
   }
-  if (!s->vm->engine->asks_lua) return;
+  if (s->vm->global != 0 && !s->vm->engine->asks_lua) return;
   function_entry_t *entry = function_cached(s->vm, s->L);
   if (entry != NULL) function_name(s->vm, entry->function, s->name, len, rank);
 }

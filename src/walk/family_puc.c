@@ -402,15 +402,13 @@ walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) 
   if (!linked && (at < state->first || (at - state->first) % l->ci_size != 0)) return WALK_BAD_CALLINFO;
   for (uint32_t depth = 0; at != state->first; depth++, at = call.previous) {
     bool top = depth == 0;
-    if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
-    if (finalizes && was_interrupted(walk, at) && !walk_add_collector(walk)) {
-      walk->truncated = true;
-      return WALK_OK;
-    }
+    if (finalizes && walk->frame_count < WALK_MAX_FRAMES && was_interrupted(walk, at))
+      walk_add_collector(walk);
     if (walk->frame_count == WALK_MAX_FRAMES) {
       walk->truncated = true;
       return WALK_OK;
     }
+    if (!read_call(walk, at, &call)) return WALK_BAD_CALLINFO;
     walk_frame_t *frame = &walk->frames[walk->frame_count];
     /* The topmost call may be in the making: its record is published before its slot is set. */
     walk_trust_t trust = top && running && !walk->calm ? WALK_GUESS : WALK_LIVE;

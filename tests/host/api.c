@@ -137,7 +137,10 @@ static void impossible_options(void) {
   host_run(L, host_keep_library);
   REFUSED(features = 0, "nothing to profile");
   REFUSED(features = 64, "nothing to profile");
-  REFUSED(features = LUAPULSE_FEATURE_HEAP, "heap");
+  REFUSED(heap_mode = (luapulse_collection_mode_t)7, "heap_mode 7 is not known");
+  REFUSED(heap_gc = (luapulse_gc_t)7, "heap_gc 7 is not known");
+  REFUSED(heap_gc = LUAPULSE_GC_FORCED, "gc is for the heap");
+  REFUSED(heap_sample_mean_bytes = SIZE_MAX, "heap_sample_mean_bytes must be at most");
   REFUSED(cpu_mode = (luapulse_collection_mode_t)7, "cpu_mode");
   REFUSED(layout_file = "no/such.layout", "no/such.layout");
   REFUSED(layout_file = "/dev/null", "/dev/null");
