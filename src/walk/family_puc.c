@@ -349,7 +349,8 @@ static uint64_t source_in_slot(walk_t *walk, uint64_t slot) {
       return 0;
     uint64_t upvalue = 0, closure = proto;
     proto = bytes_u64(bytes, l->closure_proto);
-    if (proto == 0 || bytes[l->closure_tag + 2] == 0) return 0; /* upvalues: a chunk has at least one */
+    if (proto == 0 || bytes[l->closure_tag + (l->closure_is_c != LAYOUT_ABSENT ? 3 : 2)] == 0)
+      return 0; /* upvalues: a chunk has at least one */
     walk_read(walk->memory, &upvalue, closure + l->closure_proto + 8, 8, WALK_LIVE);
     if (upvalue != 0) return 0;
   }
