@@ -15,6 +15,13 @@
 
 enum { STACK_WIPED = 768 };
 
+/* Of functions that are called millions of times a second, a frame pointer is a good part. */
+#if defined __GNUC__ && !defined __clang__
+#define LEAN __attribute__((optimize("omit-frame-pointer")))
+#else
+#define LEAN
+#endif
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
 static heap_t *heaps;
 static _Atomic uint64_t sessions;
@@ -181,8 +188,9 @@ __attribute__((noinline)) static void *allocate_not_plainly(heap_t *heap, void *
   return allocate_seen(heap, &request);
 }
 
-__attribute__((noinline)) static void free_followed(heap_t *heap, void *block, size_t size) {
+__attribute__((noinline)) static void *free_followed(heap_t *heap, void *block, size_t size) {
   forget(heap, (uint64_t)(uintptr_t)block, size);
+  return heap->allocate(heap->ud, block, size, 0);
 }
 
 __attribute__((noinline)) static void *count_failure(heap_t *heap) {
@@ -192,26 +200,29 @@ __attribute__((noinline)) static void *count_failure(heap_t *heap) {
   return NULL;
 }
 
-/* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere. What a failure would have
- * to undo is kept in the heap, not across the call. */
-static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
-  heap_t *heap = ud;
-  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_ON, 0))
-    return allocate_not_plainly(heap, block, old_size, new_size);
-  if (new_size == 0) {
-    if (block != NULL) {
-      count_free(heap, old_size);
-      if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block))
-        free_followed(heap, block, old_size);
-    }
-    return heap->allocate(heap->ud, block, old_size, new_size);
-  }
+/* What a failure would have to undo is kept in the heap, not across the call. */
+LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *block, size_t old_size,
+                                                          size_t new_size) {
   heap->left -= (int64_t)new_size;
   if (heap->left <= 0 || block != NULL) return allocate_not_plainly(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
   void *result = heap->allocate(heap->ud, block, old_size, new_size);
   return __builtin_expect(result != NULL, 1) ? result : count_failure(heap);
+}
+
+/* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere, by tail calls. */
+LEAN static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
+  heap_t *heap = ud;
+  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_ON, 0))
+    return allocate_not_plainly(heap, block, old_size, new_size);
+  if (new_size != 0) return allocate_more(heap, block, old_size, new_size);
+  if (block != NULL) {
+    count_free(heap, old_size);
+    if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block))
+      return free_followed(heap, block, old_size);
+  }
+  return heap->allocate(heap->ud, block, old_size, new_size);
 }
 
 /* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */
