@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/heap_links.h"
 #include "agent/heap_trail.h"
 #include "agent/inert.h"
 #include "agent/label.h"
@@ -25,7 +26,8 @@ struct heap_walk {
   memory_own_t memory;
   heap_filter_t filter;
   path_t path;
-  heap_trail_t trail;
+  heap_trail_t trail;                 /* PUC */
+  heap_links_t links;                 /* LuaJIT */
   uint64_t ruled_out[WALK_RULED_OUT]; /* tracing: see walk.h */
   uint64_t stack_low, stack_high;     /* of the thread that called start */
   uint64_t vm_low, vm_high;           /* the VM's global_State */
@@ -160,16 +162,26 @@ static void aim(heap_walk_t *w, const heap_request_t *request, uint64_t sp) {
   memory_own_begin_calm(&w->memory, own_stack ? sp : 0, own_stack ? w->stack_high : 0, w->vm_low, w->vm_high);
 }
 
+static void drop_last(heap_walk_t *w) {
+  heap_trail_drop(&w->trail);
+  heap_links_drop(&w->links);
+}
+
+static bool follow_last(heap_walk_t *w, uint32_t *kept) {
+  return w->walk.layout->family == LAYOUT_LUAJIT ? heap_links_follow(&w->links, &w->walk, kept)
+                                                 : heap_trail_follow(&w->trail, &w->walk, kept);
+}
+
 static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason, uint32_t kept) {
   vm_t *vm = heap->vm;
   heap_walk_t *w = heap->walk;
   if (reason == WALK_OK) {
     if (w->walk.truncated) live_lose(&vm->live, LOSS_TRUNCATED, 1);
     live_ref_t node = sampler_walked_node(vm, &w->walk, &w->path, kept);
-    if (node == 0) heap_trail_drop(&w->trail);
+    if (node == 0) drop_last(w);
     return node;
   }
-  heap_trail_drop(&w->trail);
+  drop_last(w);
   w->walk.vmstate = WALK_VM_NONE;
   if (reason == WALK_NO_STATE) return vm->outside_node; /* the host itself, by the C interface */
   atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
@@ -185,13 +197,17 @@ __attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const h
   aim(w, request, stack_pointer());
   *kept = 0;
   walk->ruled_out = traced ? w->ruled_out : NULL;
-  if (traced && heap_trail_follow(&w->trail, walk, kept)) return WALK_OK;
-  heap_trail_drop(&w->trail);
+  if (traced && follow_last(w, kept)) return WALK_OK;
+  drop_last(w);
   *kept = 0;
   walk_reason_t reason = walk_find(walk);
   walk->last_is_alive = traced && reason == WALK_OK; /* until it is freed, which is seen */
+  bool luajit = walk->layout->family == LAYOUT_LUAJIT;
+  walk->links = traced && luajit ? w->links.seen : NULL;
   if (reason == WALK_OK) reason = walk_frames(walk);
-  if (traced && reason == WALK_OK) heap_trail_learn(&w->trail, walk);
+  walk->links = NULL;
+  if (traced && reason == WALK_OK && luajit) heap_links_learn(&w->links, walk);
+  if (traced && reason == WALK_OK && !luajit) heap_trail_learn(&w->trail, walk);
   return reason;
 }
 
@@ -275,5 +291,5 @@ void heap_site_freed(heap_t *heap, uint64_t address, size_t size) {
   walked_entry_t *entry = walked_find(heap->vm, address);
   if (entry == NULL) return;
   entry->key = 0; /* a prototype: what comes to lie there is another function */
-  heap_trail_drop(&w->trail);
+  drop_last(w);
 }

@@ -25,6 +25,14 @@ bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t
 int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
 bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
 
+/* The base of the topmost frame; calm walks only. Sets walk->vmstate and walk->trace. */
+uint64_t luajit_top(walk_t *walk, const walk_state_t *state);
+/* The frame that lies at a place of the coroutine's stack; calm walks only. */
+void luajit_link(const walk_t *walk, const walk_state_t *state, uint64_t place, walk_link_t *out);
+/* The place of its caller's frame, 0 at the bottom. */
+uint64_t luajit_caller(walk_t *walk, const walk_state_t *state, const walk_link_t *link);
+/* The frames of the running coroutine above that at `place`, alone; calm walks only. */
+bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place);
 /* The frame of one call of the coroutine; calm walks only. */
 bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t call, bool top, walk_frame_t *frame);
 uint64_t puc_parsing(walk_t *walk, const walk_state_t *state);

@@ -330,21 +330,53 @@ uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state) {
   return is_name ? slots[0] & (((uint64_t)1 << 47) - 1) : 0;
 }
 
-static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const top_t *top, bool running) {
-  uint64_t bottom = state->stack + (two_slots(walk) ? SLOT : 0), pc = top->pc, start = top->base - SLOT;
+static uint64_t bottom_of(const walk_t *walk, const walk_state_t *state) {
+  return state->stack + (two_slots(walk) ? SLOT : 0);
+}
+
+void luajit_link(const walk_t *walk, const walk_state_t *state, uint64_t place, walk_link_t *out) {
+  const uint64_t *f = (const uint64_t *)(uintptr_t)(state->stack + place);
+  bool wide = two_slots(walk);
+  *out = (walk_link_t){.place = place,
+                       .function = wide ? f[-1] & (((uint64_t)1 << 47) - 1) : (uint32_t)f[0],
+                       .link = wide ? f[0] : f[0] >> 32};
+  if ((out->link & LINK_TYPE_P) == LINK_CONT) out->continuation = wide ? f[-2] : f[-1] >> 32;
+}
+
+uint64_t luajit_caller(walk_t *walk, const walk_state_t *state, const walk_link_t *link) {
+  int64_t word = two_slots(walk) ? (int64_t)link->link : (int32_t)(uint32_t)link->link;
+  uint64_t caller = caller_of(walk, state->stack + link->place, word, WALK_LIVE);
+  return caller > bottom_of(walk, state) ? caller - state->stack : 0;
+}
+
+static void keep_link(walk_t *walk, const walk_state_t *state, uint64_t f) {
+  if (walk->links == NULL || walk->link_count == WALK_MAX_FRAMES) {
+    walk->links_unsure = true;
+    return;
+  }
+  walk_link_t *link = &walk->links[walk->link_count++];
+  luajit_link(walk, state, f - state->stack, link);
+  link->frames = walk->frame_count;
+}
+
+/* Up to the frame at `end`. */
+static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const top_t *top, bool running,
+                               uint64_t end) {
+  uint64_t bottom = bottom_of(walk, state), pc = top->pc, start = top->base - SLOT;
   uint64_t distance = 0; /* to the caller's frame: the same for the same link */
   int64_t last_link = 0;
   cframes_t cframes = {state->place, start};
   const walk_frame_t *inner = NULL;
-  bool copy_above = false, finalizer_above = false;
+  bool copy_above = false, finalizer_above = false, called_by_c = false;
   bool finalizes = walk->mark_collector && running && luajit_finalizes(walk, state);
   uint32_t steps = 0;
-  for (uint64_t f = start; f > bottom; steps++) {
+  for (uint64_t f = start; f > bottom && f != end; steps++) {
     link_t link;
     walk_trust_t trust = trust_at(walk, steps, running);
     if (steps == MAX_STEPS) return WALK_ENDLESS;
     if (f > state->stack_end + 64 * SLOT || f < state->stack) return WALK_BAD_LINK;
     if (!read_link(walk, f, &link)) return WALK_BAD_SLOT;
+    if (walk->links != NULL) keep_link(walk, state, f);
     bool counts = link.function != state->state && !copy_above; /* the state itself stands for no function */
     if (counts) {
       if (walk->frame_count == WALK_MAX_FRAMES) {
@@ -364,6 +396,7 @@ static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const to
         *frame = caller;
       }
       inner = frame;
+      if (frame->kind == WALK_LUA && called_by_c) walk->links_unsure = true;
       if (frame->kind == WALK_LUA) {
         if (steps == 0 && running && walk->trace != 0)
           pc = trace_start(walk, state->global, frame->proto) + INSTRUCTION;
@@ -371,6 +404,7 @@ static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const to
       }
       walk->frame_count++;
     }
+    called_by_c = (link.link & LINK_TYPE) == LINK_C;
     finalizer_above = finalizes && (link.link & LINK_TYPE_P) == LINK_CP;
     copy_above = (link.link & LINK_TYPE_P) == LINK_VARG;
     if (!copy_above) pc = return_pc(walk, state, &cframes, f, link.link);
@@ -396,10 +430,24 @@ walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool runnin
   for (uint32_t i = 0; i < count; i++) {
     if (running && !is_base(walk, state, tops[i].base)) continue;
     walk->frame_count = before;
-    reason = walk_from(walk, state, &tops[i], running);
+    reason = walk_from(walk, state, &tops[i], running, 0);
     if (reason == WALK_OK) break;
   }
   return reason;
+}
+
+uint64_t luajit_top(walk_t *walk, const walk_state_t *state) {
+  top_t tops[MAX_TOPS];
+  return find_tops(walk, state, tops) > 0 && is_base(walk, state, tops[0].base) ? tops[0].base : 0;
+}
+
+bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place) {
+  top_t tops[MAX_TOPS];
+  walk->frame_count = walk->link_count = 0;
+  walk->truncated = walk->collector_marked = walk->links_unsure = false;
+  expect_memory(walk, state);
+  return find_tops(walk, state, tops) > 0 &&
+         walk_from(walk, state, &tops[0], true, state->stack + place) == WALK_OK && !walk->truncated;
 }
 
 /* -- functions --------------------------------------------------------------------------------------------------- */

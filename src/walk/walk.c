@@ -26,7 +26,8 @@ static void mark_collector(walk_t *walk) {
 
 walk_reason_t walk_frames(walk_t *walk) {
   walk->frame_count = 0;
-  walk->collector_marked = false;
+  walk->collector_marked = walk->links_unsure = false;
+  walk->link_count = 0;
   walk->truncated = false;
   walk->vmstate = WALK_VM_NONE;
   for (uint32_t i = 0; i < walk->state_count && !walk->truncated; i++) {

@@ -75,6 +75,14 @@ typedef struct {
   uint64_t start, end;
 } walk_range_t;
 
+/* LuaJIT: a frame as it lies on the stack. */
+typedef struct {
+  uint64_t place; /* from the bottom of the stack */
+  uint64_t function, link;
+  uint64_t continuation; /* the pc that stands below the frame of a metamethod */
+  uint32_t frames;       /* walk->frame_count before it */
+} walk_link_t;
+
 /* LuaJIT: what the VM was doing. */
 typedef enum {
   WALK_VM_NONE, /* PUC */
@@ -137,6 +145,11 @@ typedef struct walk {
   bool collector_marked; /* one of them is the collector's */
   walk_vmstate_t vmstate;
   uint32_t trace; /* its number, when vmstate is WALK_VM_TRACE */
+
+  /* LuaJIT, where it is asked for: the frames as they lie, leaf first; NULL: not wanted */
+  walk_link_t *links;
+  uint32_t link_count;
+  bool links_unsure; /* a frame has its pc elsewhere */
 
   /* PUC: how often each register alone held the pc, to decide when two might */
   uint32_t pc_votes[WALK_MAX_REGISTERS];
