@@ -181,7 +181,7 @@ check: test-deps
 test: test-deps
 	@$(MAKE) --no-print-directory tests-build
 	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
-	@$(MAKE) --no-print-directory SANITIZE=thread build/sanitize-thread/tests/host/threads build/sanitize-thread/tests/host/tracing build/sanitize-thread/tests/host/heap
+	@$(MAKE) --no-print-directory SANITIZE=thread build/sanitize-thread/tests/host/threads build/sanitize-thread/tests/host/tracing build/sanitize-thread/tests/host/heap_threads
 	@tests/run $(T)
 
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.
