@@ -35,11 +35,12 @@ FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
 NAME    := $(wildcard src/name/*.c)
 WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
+ATTACH  := $(wildcard src/attach/*.c)
 CLI     := $(wildcard src/cli/*.c)
 
 obj = $(patsubst src/%.c,$(B)/obj/%.o,$(1))
 CORE_OBJ := $(call obj,$(PROFILE) $(FORMAT) $(NAME) $(WALK))
-CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(CLI)) $(B)/obj/gen/profile.pb-c.o
+CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH) $(CLI)) $(B)/obj/gen/profile.pb-c.o
 MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 

@@ -94,12 +94,12 @@ const map_t *maps_find(const maps_t *maps, uint64_t address) {
   return low < maps->count && address >= maps->maps[low].start ? &maps->maps[low] : NULL;
 }
 
-static bool same_file(const map_t *a, const map_t *b) {
+bool maps_same_file(const map_t *a, const map_t *b) {
   return a->inode != 0 && a->inode == b->inode && strcmp(a->path, b->path) == 0;
 }
 
 const map_t *maps_image(const maps_t *maps, const map_t *map) {
-  while (map > maps->maps && same_file(map - 1, map) && map[-1].offset <= map->offset) map--;
+  while (map > maps->maps && maps_same_file(map - 1, map) && map[-1].offset <= map->offset) map--;
   return map;
 }
 
@@ -111,7 +111,8 @@ walk_range_t *maps_images(const maps_t *maps, uint32_t *count) {
   for (size_t i = 0; i < maps->count;) {
     size_t next = i + 1;
     bool code = maps->maps[i].executable;
-    while (next < maps->count && same_file(&maps->maps[next], &maps->maps[i])) code |= maps->maps[next++].executable;
+    while (next < maps->count && maps_same_file(&maps->maps[next], &maps->maps[i]))
+      code |= maps->maps[next++].executable;
     /* files that are mapped as data may hold a Lua's memory: an allocator can be anybody's */
     if (code && maps->maps[i].inode != 0)
       ranges[(*count)++] = (walk_range_t){maps->maps[i].start, maps->maps[next - 1].end};

@@ -29,6 +29,7 @@ bool maps_read(maps_t *maps, pid_t pid, failure_t *failure);
 void maps_free(maps_t *maps);
 /* The mapping an address lies in, or NULL. */
 const map_t *maps_find(const maps_t *maps, uint64_t address);
+bool maps_same_file(const map_t *a, const map_t *b);
 /* The first mapping of the file that a mapping is of, which begins its image. */
 const map_t *maps_image(const maps_t *maps, const map_t *map);
 /* The ranges of programs and libraries, sorted and apart, for walk_t.images. To be freed with mem_free(); NULL when there are none. */
