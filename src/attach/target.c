@@ -125,11 +125,13 @@ bool target_hold(target_t *target, failure_t *failure) {
 }
 
 void target_release(target_t *target) {
+  bool held = target->stopped.since != 0 && target->stopped.until == 0;
   stopped_end(&target->stopped);
+  if (held) target->held_ns += target->stopped.until - target->stopped.since;
 }
 
 double target_held_ms(const target_t *target) {
-  return (double)(target->stopped.until - target->stopped.since) / 1e6;
+  return (double)target->held_ns / 1e6;
 }
 
 void target_aim(target_t *target, const layout_t *layout, const stopped_thread_t *thread) {

@@ -21,6 +21,7 @@ typedef struct {
   uint32_t image_count;
   idents_t idents;
   stopped_t stopped;
+  int64_t held_ns;  /* by all holds that are over */
   char command[96]; /* of luapulse, for messages: "dump -p 123" */
 } target_t;
 
@@ -31,7 +32,7 @@ void target_close(target_t *target);
 /* Stops the process and reads its maps anew. */
 bool target_hold(target_t *target, failure_t *failure);
 void target_release(target_t *target);
-/* How long it was held by the last hold, in milliseconds. */
+/* How long it was held, by all holds together, in milliseconds. */
 double target_held_ms(const target_t *target);
 
 /* Makes target->walk ready for a thread, or with NULL for coroutines that do not run. */

@@ -150,10 +150,9 @@ test_a_32_bit_program() {
   else
     echo "no 32-bit programs here"
   fi
-  # no compiler for 32 bits is needed: a file that says so, run by nobody
-  cp "$(readlink -f "$(command -v lua5.4)")" small
-  printf '\x01' | dd of=small bs=1 seek=4 conv=notrunc 2>/dev/null
-  refused 1 "small: is for 32 bits: only 64-bit programs can be read" probe small
+  cp "$(readlink -f "$(command -v lua5.4)")" file
+  printf '\x01' | dd of=file bs=1 seek=4 conv=notrunc 2>/dev/null
+  refused 1 "file: is for 32 bits: only 64-bit programs can be read" probe file
 }
 test_traced_by_another() {
   command -v gdb >/dev/null || { echo "no gdb here"; return; }
