@@ -132,12 +132,18 @@ static bool refused_by_yama(const process_t *process, const char *command, failu
   return true;
 }
 
+/* The kernel refuses processes that have ended, too, until their parents have taken note. */
+static bool has_ended(const char *status) {
+  const char *state = value_of(status, "State");
+  return state == NULL || *state == 'Z' || *state == 'X';
+}
+
 bool process_refused(const process_t *process, int error, const char *command, failure_t *failure) {
   int pid = (int)process->pid;
   char status[4096];
-  long tracer =
-      read_of(process->pid, "status", status, sizeof status) > 0 ? number_of(status, "TracerPid") : 0;
-  if (error == ESRCH)
+  read_of(process->pid, "status", status, sizeof status);
+  long tracer = number_of(status, "TracerPid");
+  if (error == ESRCH || has_ended(status))
     return failure_set(failure, "process %d (%s) ended while it was looked at", pid, process->name);
   if (error != EPERM && error != EACCES)
     return failure_set(failure, "process %d (%s) cannot be read: %s", pid, process->name, strerror(error));

@@ -122,12 +122,21 @@ static void take_thread(taking_t *t, const stopped_thread_t *thread) {
 
 /* -- coroutines that do not run ----------------------------------------------------------------------------------- */
 
+/* False while the VM makes it: objects are listed before they are filled in. */
+static bool is_made(taking_t *t, const walk_state_t *state) {
+  const layout_t *layout = t->runtime->layout;
+  uint64_t bottom;
+  if (state->global != t->global || state->stack == 0 || state->stack_end <= state->stack) return false;
+  if (layout->family != LAYOUT_PUC) return true;
+  /* its first call record is written last */
+  return walk_read(&t->target->remote->memory, &bottom, state->first + layout->puc.ci_func, sizeof bottom,
+                   WALK_GUESS) &&
+         bottom == state->stack;
+}
+
 static void take_idle(taking_t *t, uint64_t address) {
   walk_state_t state;
-  walk_t *walk = t->target->walk;
-  if (!walk_state(walk, address, WALK_GUESS, &state) || state.global != t->global)
-    return; /* it is being made */
-  if (state.stack == 0 || state.stack_end <= state.stack) return;
+  if (!walk_state(t->target->walk, address, WALK_GUESS, &state) || !is_made(t, &state)) return;
   snapshot_stack_t *stack = add_stack(t, &state, 0);
   if (stack == NULL) return;
   stack->main = address == t->main;

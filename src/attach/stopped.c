@@ -113,7 +113,8 @@ static bool ask(stopped_t *stopped, pid_t tid, int *error) {
   read_name_and_state(stopped->pid, &thread);
   if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0) {
     *error = errno;
-    return errno == ESRCH; /* a thread that is gone */
+    if (errno == EPERM) read_name_and_state(stopped->pid, &thread); /* one that is ending is refused, too */
+    return *error == ESRCH || thread.state == 'Z' || thread.state == 'X';
   }
   ptrace(PTRACE_INTERRUPT, tid, NULL, NULL); /* fails when it is gone: the wait says so */
   stopped->threads[stopped->count++] = thread;

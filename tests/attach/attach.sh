@@ -21,8 +21,10 @@ attach_main() {
 
 # start COMMAND…: in a session of its own; $pid is its number, and what it prints is in printed.N
 start() {
-  setsid "$@" >"printed.${#started[@]}" 2>&1 </dev/null &
+  : >"printed.${#started[@]}"
+  setsid "$@" >>"printed.${#started[@]}" 2>&1 </dev/null &
   pid=$!
+  disown "$pid" # its end is no news
   started+=("$pid")
 }
 # until TEXT: waits until the process started last has printed it
