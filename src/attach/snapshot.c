@@ -127,8 +127,9 @@ static bool is_made(taking_t *t, const walk_state_t *state) {
   const layout_t *layout = t->runtime->layout;
   uint64_t bottom;
   if (state->global != t->global || state->stack == 0 || state->stack_end <= state->stack) return false;
-  if (layout->family != LAYOUT_PUC) return true;
-  /* its first call record is written last */
+  if (layout->family == LAYOUT_LUAJIT) return state->call > state->stack && state->call <= state->stack_end;
+  if (state->call == 0) return false;
+  /* its first call record is written last, but for the reference to it */
   return walk_read(&t->target->remote->memory, &bottom, state->first + layout->puc.ci_func, sizeof bottom,
                    WALK_GUESS) &&
          bottom == state->stack;

@@ -246,6 +246,7 @@ test_storm() {
       # a thread may be stopped while a frame is made, six times in a row: said, never a crash or a wrong word
       [ $status = 0 ] || grep -q "cannot be walked" err || fail "$runtime: $(cat err)"
       [ $status != 0 ] || { has out "main thread" && lacks out "cannot be read"; }
+      [ $status != 0 ] || awk -f "$here/roots.awk" out >wrong || fail "$runtime: stacks without their root: $(cat wrong)"
       ! grep -vE "^( |process|Lua|stopped|thread|VM|$)" out || fail "what is that? $(cat out)"
     done
     runs_on
