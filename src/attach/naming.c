@@ -108,8 +108,8 @@ static void name_lua(naming_t *n, const snapshot_frame_t *frame, named_t *named)
              len < source->len ? "..." : "", line);
   }
   named->name[0] = '\0';
-  if (frame->defined == 0) {
-    snprintf(named->name, sizeof named->name, "main chunk");
+  if (frame->defined <= 0) { /* below: of LuaJIT's own library */
+    snprintf(named->name, sizeof named->name, frame->defined == 0 ? "main chunk" : "built-in function");
   } else if (source != NULL && source->len > 0 && source->text[0] != '=') {
     bool chunk = source->text[0] != '@';
     const file_t *file = chunk ? NULL : text_of(n, frame->source);

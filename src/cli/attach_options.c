@@ -92,8 +92,9 @@ void attach_no_lua(const target_t *target, const runtimes_t *runtimes, failure_t
     return;
   }
   const runtime_t *runtime = &runtimes->runtimes[0];
-  const char *why =
-      runtime->tried_count > 0 ? runtime->tried[runtime->tried_count - 1].why : "no layout is known for it";
+  const char *why = runtime->tried_count > 0 ? runtime->tried[0].why : "no layout is known for it";
+  for (size_t i = 0; i < runtime->tried_count; i++) /* what came nearest says most */
+    if (strncmp(why, "no VM", 5) == 0) why = runtime->tried[i].why;
   failure_set(failure, "no Lua that can be read in process %d (%s): %s is mapped there, but %s%s",
               (int)process->pid, process->name,
               runtime->ident.text[0] != '\0' ? runtime->ident.text : "nothing known", why,
