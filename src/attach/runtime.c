@@ -191,6 +191,7 @@ bool runtimes_decide(runtimes_t *all, target_t *target, const runtime_options_t 
   for (size_t i = 0; i < RUNTIMES_MAX; i++)
     if (all->runtimes[i].vms == NULL || all->seen == NULL) return failure_set(failure, "out of memory");
   list_runtimes(&choice);
+  if (all->count == 0) return true; /* nothing to look for: it runs on */
   list_candidates(&choice);
   look_for_vms(&choice);
   if (!hold_and_try(&choice, failure)) return false;

@@ -44,7 +44,7 @@ typedef struct {
   vms_seen_t *seen;
 } runtimes_t;
 
-/* Holds the process (leaving it held when true comes back), decides, and lists the VMs. False when it cannot be held or memory is
+/* Holds the process (leaving it held when true comes back and there is a runtime), decides, and lists the VMs. False when it cannot be held or memory is
  * out; that no layout agrees is no failure. */
 bool runtimes_decide(runtimes_t *runtimes, target_t *target, const runtime_options_t *options,
                      failure_t *failure);

@@ -112,7 +112,7 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
   if (ok) {
     attach_print_head(sink, target);
     for (size_t i = 0; i < runtimes.count; i++) print_runtime(sink, &runtimes.runtimes[i]);
-    print_threads(sink, &target->stopped);
+    if (target->stopped.count > 0) print_threads(sink, &target->stopped);
     print_requirements(sink, &target->process);
     row(sink, "stopped");
     sink_format(sink, "for %.1f ms, to look\n", target_held_ms(target));
