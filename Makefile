@@ -35,11 +35,12 @@ FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
 NAME    := $(wildcard src/name/*.c)
 WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
+ATTACH  := $(wildcard src/attach/*.c)
 CLI     := $(wildcard src/cli/*.c)
 
 obj = $(patsubst src/%.c,$(B)/obj/%.o,$(1))
 CORE_OBJ := $(call obj,$(PROFILE) $(FORMAT) $(NAME) $(WALK))
-CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(CLI)) $(B)/obj/gen/profile.pb-c.o
+CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH) $(CLI)) $(B)/obj/gen/profile.pb-c.o
 MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 
@@ -142,7 +143,7 @@ uninstall:
 UNIT      := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*.c))
 SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
-TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl
+TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -lelf
 HOST_LUA  ?= 5.4
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
@@ -150,7 +151,7 @@ tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tes
 
 .SECONDARY: $(B)/obj/agent/rate_limit.o
 # of the agent, what has no Lua in it
-$(B)/tests/unit/%: tests/unit/%.c $(B)/obj/agent/rate_limit.o $(CORE_OBJ) $(call obj,$(READERS)) $(B)/obj/gen/profile.pb-c.o
+$(B)/tests/unit/%: tests/unit/%.c $(B)/obj/agent/rate_limit.o $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Hosts that embed Lua, as a user's program would: the static library and Debian's liblua.

@@ -22,6 +22,8 @@ int report_run(int argc, char **argv);
 int leaks_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
 int layout_run(int argc, char **argv);
+int probe_run(int argc, char **argv);
+int dump_run(int argc, char **argv);
 
 /* Both write "luapulse COMMAND: message" to standard error; text of any origin is made fit for a terminal.
  * Usage errors add where to find help. They return the status to exit with. */

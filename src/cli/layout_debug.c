@@ -45,6 +45,8 @@ static const struct {
 } places[] = {
     {"global_State.totalbytes", "global_State", "totalbytes"},
     {"global_State.totalbytes", "global_State", "GCtotalbytes"}, /* 5.5 */
+    {"global_State.allgc", "global_State", "allgc"},
+    {"global_State.allgc", "global_State", "rootgc"}, /* 5.1 */
     {"CallInfo.size", "CallInfo", NULL},
     {"CallInfo.savedpc", "CallInfo", "u.l.savedpc"},
     {"CallInfo.savedpc", "CallInfo", "savedpc"}, /* 5.1 */

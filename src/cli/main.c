@@ -7,6 +7,8 @@
 
 static const command_t commands[] = {
     {"run", "run a Lua program and profile it", run_run},
+    {"dump", "show the Lua stacks of a running process, as they are now", dump_run},
+    {"probe", "tell which Lua is in a process or a file, and what profiling it needs", probe_run},
     {"report", "show where the time went, as a table", report_run},
     {"leaks", "show where memory keeps growing, by a heap profile", leaks_run},
     {"convert", "turn a profile into another format", convert_run},

@@ -428,7 +428,7 @@ walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) 
         continue;
       }
       frame->pc = savedpc - INSTRUCTION;
-    } else if (!(top && running)) {
+    } else if (!(top && (running || state->place == 0))) { /* 5.2, 5.3: what yielded may hide its slot */
       return reason;
     }
     if (linked && call.previous == 0) return WALK_BAD_CALLINFO;

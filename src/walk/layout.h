@@ -27,11 +27,14 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(state_size_ci, "lua_State.size_ci", true) /* 5.1: length of the CallInfo array */                      \
   F(state_top, "lua_State.top", true)                                                                      \
   F(state_allowhook, "lua_State.allowhook", true) /* a byte: 0 in hooks and finalizers */                  \
+  F(state_status, "lua_State.status", true)       /* a byte: 0, 1 yielded, more: ended by an error */      \
   F(global_main, "global_State.mainthread", true)                                                          \
   F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                \
   F(global_debt, "global_State.GCdebt", true)                                                              \
   F(global_total, "global_State.totalbytes", true)                                                         \
-  F(global_strings, "global_State.strt.hash", true) /* pointer to the buckets of all short strings */      \
+  F(global_strings, "global_State.strt.hash", true)  /* pointer to the buckets of all short strings */     \
+  F(global_objects, "global_State.allgc", true)      /* first of the list of all objects (5.1: rootgc) */  \
+  F(global_white, "global_State.currentwhite", true) /* a byte: the mark of what is alive */               \
   F(ci_size, "CallInfo.size", false)                                                                       \
   F(ci_func, "CallInfo.func", false)                                                                       \
   F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                   \
@@ -65,48 +68,51 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(tag_light, "tag.light", true)                                                                          \
   F(tag_bytes, "tag.bytes", false) /* of a slot's tag that mean something */
 
-#define LAYOUT_LUAJIT_FIELDS(F)                                                     \
-  F(pointer, "ref.size", false) /* of a reference between objects: 8 (GC64) or 4 */ \
-  F(state_tag, "lua_State.gct", false)                                              \
-  F(state_global, "lua_State.glref", false)                                         \
-  F(state_base, "lua_State.base", false)                                            \
-  F(state_top, "lua_State.top", false)                                              \
-  F(state_max, "lua_State.maxstack", false)                                         \
-  F(state_stack, "lua_State.stack", false)                                          \
-  F(state_cframe, "lua_State.cframe", false)                                        \
-  F(state_size, "lua_State.size", false)                                            \
-  F(global_vmstate, "global_State.vmstate", false)                                  \
-  F(global_main, "global_State.mainthref", false)                                   \
-  F(global_current, "global_State.cur_L", false)                                    \
-  F(global_jit_base, "global_State.jit_base", false)                                \
-  F(global_gc_total, "global_State.gc.total", false)                                \
-  F(global_hookmask, "global_State.hookmask", true) /* a byte */                    \
-  F(global_strings, "global_State.str.tab", true)   /* pointer to the buckets */    \
-  F(gg_global, "GG_State.g", false)                                                 \
-  F(gg_jit, "GG_State.J", false)                                                    \
-  F(gg_dispatch, "GG_State.dispatch", false)                                        \
-  F(gg_code, "GG_State.bcff", false) /* what follows the dispatch table */          \
-  F(jit_traces, "jit_State.trace", false)                                           \
-  F(jit_trace_count, "jit_State.sizetrace", false)                                  \
-  F(function_ffid, "GCfunc.ffid", false)                                            \
-  F(function_pc, "GCfunc.pc", false)                                                \
-  F(function_code, "GCfunc.f", false)                                               \
-  F(proto_size, "GCproto.size", false) /* the bytecode follows */                   \
-  F(proto_code_count, "GCproto.sizebc", false)                                      \
-  F(proto_const_count, "GCproto.sizekgc", false)                                    \
-  F(proto_bytes, "GCproto.sizept", false)                                           \
-  F(proto_source, "GCproto.chunkname", false)                                       \
-  F(proto_line, "GCproto.firstline", false)                                         \
-  F(proto_line_count, "GCproto.numline", false)                                     \
-  F(proto_lines, "GCproto.lineinfo", false)                                         \
-  F(string_length, "GCstr.len", false)                                              \
-  F(string_bytes, "GCstr.size", false)                                              \
-  F(trace_proto, "GCtrace.startpt", false)                                          \
-  F(trace_pc, "GCtrace.startpc", false)                                             \
-  F(trace_number, "GCtrace.traceno", false)                                         \
-  F(cframe_state, "cframe.L", false)                                                \
-  F(cframe_pc, "cframe.pc", false)                                                  \
-  F(cframe_previous, "cframe.prev", false)                                          \
+#define LAYOUT_LUAJIT_FIELDS(F)                                                      \
+  F(pointer, "ref.size", false) /* of a reference between objects: 8 (GC64) or 4 */  \
+  F(state_tag, "lua_State.gct", false)                                               \
+  F(state_global, "lua_State.glref", false)                                          \
+  F(state_base, "lua_State.base", false)                                             \
+  F(state_top, "lua_State.top", false)                                               \
+  F(state_max, "lua_State.maxstack", false)                                          \
+  F(state_stack, "lua_State.stack", false)                                           \
+  F(state_cframe, "lua_State.cframe", false)                                         \
+  F(state_size, "lua_State.size", false)                                             \
+  F(global_vmstate, "global_State.vmstate", false)                                   \
+  F(global_main, "global_State.mainthref", false)                                    \
+  F(global_current, "global_State.cur_L", false)                                     \
+  F(global_jit_base, "global_State.jit_base", false)                                 \
+  F(global_gc_total, "global_State.gc.total", false)                                 \
+  F(global_hookmask, "global_State.hookmask", true)     /* a byte */                 \
+  F(global_strings, "global_State.str.tab", true)       /* pointer to the buckets */ \
+  F(state_status, "lua_State.status", true)             /* a byte, as of PUC Lua */  \
+  F(global_objects, "global_State.gc.root", true)       /* first of all objects */   \
+  F(global_white, "global_State.gc.currentwhite", true) /* a byte */                 \
+  F(gg_global, "GG_State.g", false)                                                  \
+  F(gg_jit, "GG_State.J", false)                                                     \
+  F(gg_dispatch, "GG_State.dispatch", false)                                         \
+  F(gg_code, "GG_State.bcff", false) /* what follows the dispatch table */           \
+  F(jit_traces, "jit_State.trace", false)                                            \
+  F(jit_trace_count, "jit_State.sizetrace", false)                                   \
+  F(function_ffid, "GCfunc.ffid", false)                                             \
+  F(function_pc, "GCfunc.pc", false)                                                 \
+  F(function_code, "GCfunc.f", false)                                                \
+  F(proto_size, "GCproto.size", false) /* the bytecode follows */                    \
+  F(proto_code_count, "GCproto.sizebc", false)                                       \
+  F(proto_const_count, "GCproto.sizekgc", false)                                     \
+  F(proto_bytes, "GCproto.sizept", false)                                            \
+  F(proto_source, "GCproto.chunkname", false)                                        \
+  F(proto_line, "GCproto.firstline", false)                                          \
+  F(proto_line_count, "GCproto.numline", false)                                      \
+  F(proto_lines, "GCproto.lineinfo", false)                                          \
+  F(string_length, "GCstr.len", false)                                               \
+  F(string_bytes, "GCstr.size", false)                                               \
+  F(trace_proto, "GCtrace.startpt", false)                                           \
+  F(trace_pc, "GCtrace.startpc", false)                                              \
+  F(trace_number, "GCtrace.traceno", false)                                          \
+  F(cframe_state, "cframe.L", false)                                                 \
+  F(cframe_pc, "cframe.pc", false)                                                   \
+  F(cframe_previous, "cframe.prev", false)                                           \
   F(cframe_results, "cframe.nres", false)
 
 #define LAYOUT_MEMBER(member, key, optional) uint16_t member;

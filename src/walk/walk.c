@@ -24,12 +24,22 @@ static void mark_collector(walk_t *walk) {
   if (is_puc(walk) ? puc_finalizes(walk, state) : luajit_finalizes(walk, state)) walk_add_collector(walk);
 }
 
-walk_reason_t walk_frames(walk_t *walk) {
+static void begin_frames(walk_t *walk) {
   walk->frame_count = 0;
   walk->collector_marked = walk->links_unsure = false;
   walk->link_count = 0;
   walk->truncated = false;
   walk->vmstate = WALK_VM_NONE;
+  walk->trace = 0;
+}
+
+walk_reason_t walk_frames_of(walk_t *walk, const walk_state_t *state, bool running) {
+  begin_frames(walk);
+  return is_puc(walk) ? puc_frames(walk, state, running) : luajit_frames(walk, state, running);
+}
+
+walk_reason_t walk_frames(walk_t *walk) {
+  begin_frames(walk);
   for (uint32_t i = 0; i < walk->state_count && !walk->truncated; i++) {
     walk_reason_t reason = is_puc(walk) ? puc_frames(walk, &walk->states[i], i == 0)
                                         : luajit_frames(walk, &walk->states[i], i == 0);

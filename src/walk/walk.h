@@ -164,6 +164,10 @@ walk_reason_t walk_find(walk_t *walk);
 /* Their frames, one stack from the leaf to the root: walk->frames. */
 walk_reason_t walk_frames(walk_t *walk);
 
+/* The frames of one coroutine alone. `running`: it is the innermost of the thread whose registers the walk has; else it has resumed
+ * another, or does not run at all. */
+walk_reason_t walk_frames_of(walk_t *walk, const walk_state_t *state, bool running);
+
 /* What a function's prototype tells. */
 typedef struct {
   uint64_t proto;

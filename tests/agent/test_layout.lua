@@ -282,7 +282,8 @@ end)
 -- What some Luas have and others have not.
 local OPTIONAL = "lua_State.savedpc lua_State.size_ci global_State.mainth.l global_State.GCdebt global_State.totalbytes "
   .. "lua_State.top lua_State.allowhook global_State.strt.hash CallInfo.callstatus callstatus.fin "
-  .. "global_State.hookmask global_State.str.tab "
+  .. "global_State.hookmask global_State.str.tab lua_State.status global_State.allgc global_State.currentwhite "
+  .. "global_State.gc.root global_State.gc.currentwhite "
   .. "CallInfo.previous Closure.isC Proto.abslineinfo Proto.sizeabslineinfo TString.shrlen TString.long tag.light "
 
 t.test("a_block_that_lacks_a_field", function()

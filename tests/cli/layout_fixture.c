@@ -111,7 +111,7 @@ typedef struct {
 
 struct lua_State {
   HEADER;
-  byte_t allowhook;
+  byte_t allowhook, status;
 #ifdef STACKSIZE
   int stacksize;
 #endif
@@ -152,6 +152,12 @@ typedef struct global_State {
     int nuse, size;
     TString **hash;
   } strt;
+  byte_t currentwhite, gcstate;
+#if SHAPE == 51
+  void *rootgc;
+#else
+  void *allgc;
+#endif
 #if SHAPE == 55
   ptrdiff_t GCtotalbytes, GCdebt;
   LX mainth;
@@ -173,7 +179,12 @@ CClosure c_closure;
 int main(void) {
   PLACE(lua_State, tt), PLACE(lua_State, l_G), PLACE(lua_State, ci), PLACE(lua_State, base_ci);
   PLACE(lua_State, stack), PLACE(lua_State, stack_last), PLACE(lua_State, top), PLACE(lua_State, allowhook);
-  PLACE(global_State, strt.hash);
+  PLACE(lua_State, status), PLACE(global_State, strt.hash), PLACE(global_State, currentwhite);
+#if SHAPE == 51
+  AT("global_State.allgc", global_State, rootgc);
+#else
+  PLACE(global_State, allgc);
+#endif
 #ifndef WITHOUT_JUMP
   PLACE(lua_State, errorJmp);
 #endif
@@ -219,6 +230,7 @@ typedef struct GCRef {
 
 typedef struct lua_State {
   HEADER;
+  byte_t status;
   GCRef cframe, glref, base, top, stack, maxstack;
 } lua_State;
 typedef struct global_State {
@@ -226,6 +238,8 @@ typedef struct global_State {
   struct {
     int state;
     size_t total;
+    byte_t currentwhite;
+    GCRef root;
   } gc;
   GCRef cur_L, jit_base, mainthref;
   int vmstate;
@@ -291,6 +305,7 @@ int main(void) {
   PLACE(lua_State, maxstack), PLACE(lua_State, stack), PLACE(lua_State, cframe);
   PLACE(global_State, vmstate), PLACE(global_State, mainthref), PLACE(global_State, cur_L);
   PLACE(global_State, jit_base), PLACE(global_State, gc.total), PLACE(global_State, hookmask);
+  PLACE(lua_State, status), PLACE(global_State, gc.root), PLACE(global_State, gc.currentwhite);
 #ifdef STRHASH
   AT("global_State.str.tab", global_State, strhash);
 #else

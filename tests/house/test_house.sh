@@ -18,14 +18,15 @@ test_dependencies_point_one_way() {
   may_include name profile
   may_include walk
   may_include agent profile format name walk
+  may_include attach profile name walk
   # the command runs without Lua: of the agent it shares only what has none in it
-  may_include cli profile format name walk agent
+  may_include cli profile format name walk attach agent
   local shared
   shared=$(sed -n 's|^#include "agent/\(.*\)"|\1|p' "$root"/src/cli/*.[ch] | sort -u | tr '\n' ' ')
   same "$shared" "autostart.h options.h " "what the command takes from the agent"
 }
 test_lua_only_in_the_agent() {
-  same "$(grep -lE '#include [<"](lua|lauxlib|lualib)\.h' "$root"/src/{profile,format,name,walk,cli}/* || true)" "" "files with Lua headers"
+  same "$(grep -lE '#include [<"](lua|lauxlib|lualib)\.h' "$root"/src/{profile,format,name,walk,attach,cli}/* || true)" "" "files with Lua headers"
 }
 test_version_differences_in_one_file() {
   same "$(grep -lE '#[ ]*if.*LUA_VERSION_(NUM|RELEASE)' "$root"/src/*/*.[ch])" "$root/src/agent/lua_version.c" "files that test LUA_VERSION_NUM"
@@ -33,12 +34,12 @@ test_version_differences_in_one_file() {
 test_the_agent_never_prints_aborts_or_exits() {
   local found
   found=$(cd "$root" && grep -nE '\b(assert|abort|exit|_exit|printf|fprintf|vprintf|puts|fputs|putchar|perror)[ ]*\(' \
-    src/{agent,profile,format,name,walk}/*.c | grep -vE 'vsnprintf|snprintf')
+    src/{agent,profile,format,name,walk,attach}/*.c | grep -vE 'vsnprintf|snprintf')
   same "$found" "" "prints, asserts and exits"
 }
 test_only_mem_allocates() {
   local found
-  found=$(cd "$root" && grep -nE '\b(malloc|calloc|realloc|strdup|free)[ ]*\(' src/{agent,profile,format,name,walk}/*.c |
+  found=$(cd "$root" && grep -nE '\b(malloc|calloc|realloc|strdup|free)[ ]*\(' src/{agent,profile,format,name,walk,attach}/*.c |
     grep -vE 'src/profile/mem.c|src/format/.*read')
   same "$found" "" "allocations past mem.h"
 }

@@ -54,7 +54,8 @@ static void every_known_layout_prints_and_parses_back(void **state) {
 
 static bool is_optional_and_new(const char *field) {
   static const char *const fields[] = {
-      "top=", "allowhook=", "strt.hash=", "callstatus=", "hookmask=", "str.tab=", "fin="};
+      "top=", "allowhook=", "strt.hash=", "callstatus=",   "hookmask=", "str.tab=",
+      "fin=", "status=",    "allgc=",     "currentwhite=", "gc.root=",  "gc.currentwhite="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -93,7 +94,10 @@ static void files_without_the_optional_fields_are_read(void **state) {
     if (puc) {
       expected.puc.state_top = expected.puc.state_allowhook = expected.puc.global_strings = LAYOUT_ABSENT;
       expected.puc.ci_status = expected.puc.status_finalizer = LAYOUT_ABSENT;
+      expected.puc.state_status = expected.puc.global_objects = expected.puc.global_white = LAYOUT_ABSENT;
     } else {
+      expected.luajit.state_status = expected.luajit.global_objects = expected.luajit.global_white =
+          LAYOUT_ABSENT;
       expected.luajit.global_hookmask = expected.luajit.global_strings = LAYOUT_ABSENT;
     }
     if (!parse(text, strlen(text), &at, &layout, &error)) fail_msg("%s: %s", text, error.text);
@@ -108,12 +112,20 @@ static void known_layouts_have_what_their_lua_has(void **state) {
     if (known->family == LAYOUT_LUAJIT) {
       assert_int_not_equal(known->luajit.global_hookmask, LAYOUT_ABSENT);
       assert_int_not_equal(known->luajit.global_strings, LAYOUT_ABSENT);
+      /* the collector's fields follow each other, the same way in all */
+      assert_int_equal(known->luajit.global_objects - known->luajit.global_gc_total,
+                       known->luajit.pointer == 8 ? 24 : 16);
+      assert_int_equal(known->luajit.global_white - known->luajit.global_gc_total, 2 * known->luajit.pointer);
+      assert_int_equal(known->luajit.state_status, known->luajit.state_tag + 2);
       continue;
     }
     const layout_puc_t *l = &known->puc;
     assert_int_equal(l->state_top, 16);
     assert_int_not_equal(l->state_allowhook, LAYOUT_ABSENT);
     assert_int_not_equal(l->global_strings, LAYOUT_ABSENT);
+    assert_int_not_equal(l->state_status, LAYOUT_ABSENT);
+    assert_int_not_equal(l->global_objects, LAYOUT_ABSENT);
+    assert_int_not_equal(l->global_white, LAYOUT_ABSENT);
     assert_int_equal(l->ci_status == LAYOUT_ABSENT, known->language == 51);
     /* 5.3.4 has it first; 5.4.1 and 5.4.2 share a layout, but not the bit */
     bool early = known->language <= 52 || strcmp(known->name, "Lua 5.3.0") == 0 ||
@@ -131,13 +143,11 @@ static void optional_fields_where_they_cannot_be(void **state) {
     const char *key;
     uint16_t most; /* the largest number that may be; one more may not */
   } limits[] = {
-      {LAYOUT_PUC, "lua_State.top", 1024 - 8},
-      {LAYOUT_PUC, "lua_State.allowhook", 1023},
-      {LAYOUT_PUC, "global_State.strt.hash", 8192 - 8},
-      {LAYOUT_PUC, "CallInfo.callstatus", 0},
-      {LAYOUT_PUC, "callstatus.fin", 31},
-      {LAYOUT_LUAJIT, "global_State.hookmask", 0},
-      {LAYOUT_LUAJIT, "global_State.str.tab", 0},
+      {LAYOUT_PUC, "lua_State.top", 1024 - 8},          {LAYOUT_PUC, "lua_State.allowhook", 1023},
+      {LAYOUT_PUC, "global_State.strt.hash", 8192 - 8}, {LAYOUT_PUC, "lua_State.status", 1023},
+      {LAYOUT_PUC, "global_State.allgc", 8192 - 8},     {LAYOUT_PUC, "global_State.currentwhite", 8191},
+      {LAYOUT_PUC, "CallInfo.callstatus", 0},           {LAYOUT_PUC, "callstatus.fin", 31},
+      {LAYOUT_LUAJIT, "global_State.hookmask", 0},      {LAYOUT_LUAJIT, "global_State.str.tab", 0},
   };
   char text[TEXT_BYTES];
   const layout_t *known;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* A process as a target: whether it can be read at all, and if not, what is missing, in words. */
+#ifndef LUAPULSE_ATTACH_PROCESS_H
+#define LUAPULSE_ATTACH_PROCESS_H
+
+#include <sys/types.h>
+
+#include "profile/failure.h"
+
+typedef struct {
+  pid_t pid;
+  char name[32];     /* of its first thread */
+  char command[256]; /* its arguments, separated by blanks, cut; of whatever bytes they are */
+  char exe[512];     /* the program's file, as the kernel tells it; "" when it may not be asked */
+  uid_t uid;
+} process_t;
+
+/* Looks at /proc. False with a message for what cannot be a target: no such process, a zombie, a thread of the kernel, a thread
+ * that is no process, a 32-bit program, this program itself. Whether it may be read is not asked yet. */
+bool process_look(process_t *process, pid_t pid, failure_t *failure);
+/* Why it could not be traced or read, from the kernel's errno, with the command to run instead: "luapulse `command`". Always false. */
+bool process_refused(const process_t *process, int error, const char *command, failure_t *failure);
+
+/* What profiling from outside needs, one finding per line into `line`: false after the last. `i` counts from 0. */
+typedef struct {
+  char text[256];
+  bool missing; /* it stands in the way of something; the text says of what */
+} requirement_t;
+bool process_requirement(const process_t *process, int i, requirement_t *requirement);
+
+#endif

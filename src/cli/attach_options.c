@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* What probe and dump share; see attach_options.h. */
+#include "cli/attach_options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/layout_debug.h"
+#include "format/encoding.h"
+#include "profile/mem.h"
+
+enum { MAX_LAYOUT_FILE = 65536, MOST_PID = 1 << 22 /* the kernel's PID_MAX_LIMIT */ };
+
+bool attach_parse_pids(const char *text, attach_pids_t *pids) {
+  for (const char *at = text;; at++) {
+    char *end;
+    errno = 0;
+    long pid = strtol(at, &end, 10);
+    if (errno != 0 || *at < '0' || *at > '9' || pid <= 0 || pid > MOST_PID || pids->count == ATTACH_MAX_PIDS)
+      return false;
+    pids->pids[pids->count++] = (pid_t)pid;
+    if (*end == '\0') return true;
+    if (*end != ',') return false;
+    at = end;
+  }
+}
+
+static bool is_claimed(const idents_t *idents, const layout_t *layout) {
+  for (size_t i = 0; i < idents->count; i++)
+    if (idents->idents[i].family == layout->family && idents->idents[i].language == layout->language)
+      return true;
+  return false;
+}
+
+bool attach_read_layout(const char *path, const idents_t *idents, layout_t *layout, failure_t *failure) {
+  char *text = mem_alloc(MAX_LAYOUT_FILE);
+  if (text == NULL) return failure_set(failure, "out of memory");
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe has no layout */
+  ssize_t len = fd >= 0 ? read(fd, text, MAX_LAYOUT_FILE) : -1;
+  int problem = errno;
+  layout_error_t error = {""};
+  layout_t next;
+  size_t at = 0, count = 0;
+  bool fits = false;
+  if (fd >= 0) close(fd);
+  while (len > 0 && !fits && layout_parse(text, (size_t)len, &at, &next, &error)) {
+    fits = is_claimed(idents, &next);
+    if (fits || count++ == 0) *layout = next;
+  }
+  mem_free(text);
+  if (len < 0) return failure_set(failure, "cannot read the layout file %s: %s", path, strerror(problem));
+  if (len == 0) return failure_set(failure, "layout file %s: it is empty", path);
+  if (error.text[0] != '\0') return failure_set(failure, "layout file %s: %s", path, error.text);
+  if (count == 0 && !fits) return failure_set(failure, "layout file %s: there is no layout in it", path);
+  if (!fits && idents->count > 0)
+    return failure_set(failure, "layout file %s: no layout in it is for %s, which is in there", path,
+                       idents->idents[0].text);
+  return true;
+}
+
+bool attach_layout_from_debug(const char *path, layout_t *layout) {
+  layout_debug_t made;
+  failure_t ignored = {""};
+  if (!layout_debug_read(&made, path, &ignored)) return false;
+  *layout = made.layout;
+  return true;
+}
+
+void attach_print(sink_t *sink, const char *text) {
+  encoding_write(sink, ENCODING_SHOWN, text, strlen(text));
+}
+
+void attach_print_head(sink_t *sink, const target_t *target) {
+  const process_t *process = &target->process;
+  sink_format(sink, "process %d: ", (int)process->pid);
+  attach_print(sink, process->command[0] != '\0' ? process->command : process->name);
+  sink_text(sink, "\n");
+}
+
+void attach_no_lua(const target_t *target, const runtimes_t *runtimes, failure_t *failure) {
+  const process_t *process = &target->process;
+  const idents_t *idents = &target->idents;
+  if (idents->count == 0 && runtimes->count == 0) {
+    failure_set(failure,
+                "no Lua in process %d (%s): none of the %zu files mapped there has the mark of one (%.1f MiB "
+                "looked through%s)",
+                (int)process->pid, process->name, idents->images, (double)idents->bytes / 1048576,
+                idents->cut ? ", not all" : "");
+    return;
+  }
+  const runtime_t *runtime = &runtimes->runtimes[0];
+  const char *why = runtime->tried_count > 0 ? runtime->tried[0].why : "no layout is known for it";
+  for (size_t i = 0; i < runtime->tried_count; i++) /* what came nearest says most */
+    if (strncmp(why, "no VM", 5) == 0) why = runtime->tried[i].why;
+  failure_set(failure, "no Lua that can be read in process %d (%s): %s is mapped there, but %s%s",
+              (int)process->pid, process->name,
+              runtime->ident.text[0] != '\0' ? runtime->ident.text : "nothing known", why,
+              strstr(why, "no VM was found") != NULL
+                  ? ""
+                  : "; `luapulse layout` makes a layout for a build that is not known");
+}

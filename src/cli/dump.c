@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* luapulse dump: the Lua stacks of running processes, now. Each is stopped only while it is read. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/naming.h"
+#include "cli/attach_options.h"
+#include "cli/cli.h"
+
+enum { NAME_COLUMNS = 28 };
+
+static const char help[] =
+    "Usage: luapulse dump -p PID[,PID...] [OPTIONS]\n\n"
+    "Shows the Lua stack of every thread of a running process, as it is now, and of every coroutine\n"
+    "with its status. Nothing in the process is changed; it is stopped only while it is read.\n\n"
+    "Options:\n"
+    "  -p, --pid PID[,PID...]  the processes\n"
+    "  -L, --layout FILE       layout data for a Lua that is not known (see luapulse layout)\n"
+    "  -h, --help              this\n\n"
+    "Examples:\n"
+    "  luapulse dump -p 1234\n"
+    "  sudo luapulse dump -p $(pidof nginx | tr ' ' ,)\n"
+    "  luapulse dump -p 1234 --layout patched.layout\n";
+
+static const char *status_text(const snapshot_stack_t *stack) {
+  static const char *const texts[] = {"running", "normal",           "suspended", "suspended, not started",
+                                      "dead",    "dead, by an error"};
+  if (!stack->status_known) return "status unknown";
+  bool idle = stack->main && stack->thread == 0 &&
+              (stack->status == COROUTINE_FRESH || stack->status == COROUTINE_DEAD);
+  return idle ? "idle" : texts[stack->status];
+}
+
+typedef struct {
+  sink_t *sink;
+  target_t *target;
+  const runtimes_t *runtimes;
+  const snapshot_t *snapshot;
+  naming_t *naming;
+} printing_t;
+
+static void print_stack(const printing_t *p, const snapshot_stack_t *stack) {
+  sink_format(p->sink, "  %s 0x%llx, %s\n", stack->main ? "main thread" : "coroutine",
+              (unsigned long long)stack->state, status_text(stack));
+  for (size_t i = 0; i < stack->count; i++) {
+    named_t named;
+    naming_frame(p->naming, &p->snapshot->frames[stack->first + i], &named);
+    sink_text(p->sink, "    ");
+    attach_print(p->sink, named.name);
+    for (size_t used = strlen(named.name); used < NAME_COLUMNS; used++) sink_text(p->sink, " ");
+    sink_text(p->sink, " ");
+    attach_print(p->sink, named.place);
+    sink_text(p->sink, "\n");
+  }
+  if (stack->truncated)
+    sink_format(p->sink, "    [deeper frames are left out: %d at most are read]\n", WALK_MAX_FRAMES);
+  if (stack->reason != WALK_OK && stack->reason != WALK_NO_STATE)
+    sink_format(p->sink, "    [the rest cannot be read: %s]\n", walk_reason_name(stack->reason));
+}
+
+static void print_threads(const printing_t *p) {
+  const stopped_t *stopped = &p->target->stopped;
+  for (size_t i = 0; i < stopped->count; i++) {
+    const stopped_thread_t *thread = &stopped->threads[i];
+    bool any = false;
+    sink_format(p->sink, "\nthread %d (", (int)thread->tid);
+    attach_print(p->sink, thread->name);
+    sink_text(p->sink, ")");
+    for (size_t k = 0; k < p->snapshot->stack_count; k++) {
+      const snapshot_stack_t *stack = &p->snapshot->stacks[k];
+      if (stack->thread != thread->tid) continue;
+      if (!any) sink_text(p->sink, "\n");
+      any = true;
+      print_stack(p, stack);
+    }
+    if (!any)
+      sink_format(p->sink, ": %s\n", thread->stopped ? "no Lua" : "did not stop (uninterruptible sleep)");
+  }
+  if (stopped->more) sink_format(p->sink, "\n[there are more threads than %d]\n", STOPPED_MAX_THREADS);
+}
+
+static void print_vm(const printing_t *p, const snapshot_vm_t *vm) {
+  sink_format(p->sink, "\nVM 0x%llx: ", (unsigned long long)vm->global);
+  if (vm->end == OBJECTS_UNKNOWN)
+    sink_text(p->sink,
+              "suspended coroutines are not listed: the layout does not say where a VM keeps its objects\n");
+  else
+    sink_format(p->sink, "%zu coroutine%s on no thread%s\n", vm->coroutines, vm->coroutines == 1 ? "" : "s",
+                vm->end == OBJECTS_BROKEN
+                    ? "; there may be more: the list of objects could not be followed to its end"
+                : vm->end == OBJECTS_CUT
+                    ? "; there may be more: the list of objects is too long to be followed in a second"
+                    : "");
+  for (size_t i = 0; i < p->snapshot->stack_count; i++) {
+    const snapshot_stack_t *stack = &p->snapshot->stacks[i];
+    if (stack->thread == 0 && stack->global == vm->global) print_stack(p, stack);
+  }
+}
+
+static void print_runtimes(const printing_t *p) {
+  for (size_t i = 0; i < p->runtimes->count; i++) {
+    const runtime_t *runtime = &p->runtimes->runtimes[i];
+    if (runtime->layout == NULL) continue;
+    attach_print(p->sink, runtime->ident.text[0] != '\0' ? runtime->ident.text : "Lua");
+    if (runtime->ident.place[0] != '\0') {
+      sink_text(p->sink, " in ");
+      attach_print(p->sink, runtime->ident.place);
+    }
+    sink_text(p->sink, ", layout \"");
+    attach_print(p->sink, runtime->layout->name);
+    sink_text(p->sink, "\"\n");
+  }
+  sink_format(p->sink, "stopped for %.1f ms\n", target_held_ms(p->target));
+}
+
+static bool any_lua(const runtimes_t *runtimes) {
+  for (size_t i = 0; i < runtimes->count; i++)
+    if (runtimes->runtimes[i].layout != NULL) return true;
+  return false;
+}
+
+static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink, failure_t *failure) {
+  snapshot_t snapshot;
+  bool ok = snapshot_take(&snapshot, target, runtimes);
+  target_release(target);
+  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, &snapshot) : NULL};
+  ok = printing.naming != NULL;
+  if (ok) {
+    attach_print_head(sink, target);
+    print_runtimes(&printing);
+    print_threads(&printing);
+    for (size_t i = 0; i < snapshot.vm_count; i++) print_vm(&printing, &snapshot.vms[i]);
+    if (snapshot.cut)
+      sink_text(sink, "\n[there is more than is shown: stacks or frames exceed what a dump holds]\n");
+  }
+  naming_close(printing.naming);
+  snapshot_free(&snapshot);
+  return ok || failure_set(failure, "out of memory");
+}
+
+static bool dump_process(pid_t pid, const char *layout_file, sink_t *sink, failure_t *failure) {
+  target_t target;
+  runtimes_t runtimes;
+  layout_t given;
+  char command[32];
+  runtime_options_t options = {.from_debug = attach_layout_from_debug};
+  snprintf(command, sizeof command, "dump -p %d", (int)pid);
+  if (!target_open(&target, pid, command, failure)) return false;
+  if (layout_file != NULL) {
+    if (!attach_read_layout(layout_file, &target.idents, &given, failure)) {
+      target_close(&target);
+      return false;
+    }
+    options.given = &given;
+    options.given_name = "given by --layout";
+  }
+  bool ok = runtimes_decide(&runtimes, &target, &options, failure);
+  if (ok && !any_lua(&runtimes)) {
+    target_release(&target);
+    attach_no_lua(&target, &runtimes, failure);
+    ok = false;
+  }
+  if (ok) ok = dump_held(&target, &runtimes, sink, failure);
+  runtimes_free(&runtimes);
+  target_close(&target);
+  return ok;
+}
+
+static int dump_all(const attach_pids_t *pids, const char *layout_file) {
+  int status = STATUS_OK;
+  for (size_t i = 0; i < pids->count; i++) {
+    failure_t failure = {""};
+    sink_t *sink = sink_to_fd(STDOUT_FILENO);
+    if (sink == NULL) return cli_failed("dump", "out of memory");
+    if (i > 0) sink_text(sink, "\n");
+    if (!dump_process(pids->pids[i], layout_file, sink, &failure))
+      status = cli_failed("dump", "%s", failure.text);
+    if (!sink_close(sink, &failure))
+      return cli_failed("dump", "standard output: cannot be written: %s", failure.text);
+  }
+  return status;
+}
+
+int dump_run(int argc, char **argv) {
+  static const struct option longs[] = {
+      {"pid", required_argument, NULL, 'p'},
+      {"layout", required_argument, NULL, 'L'},
+      {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0},
+  };
+  attach_pids_t pids = {.count = 0};
+  const char *layout_file = NULL;
+  opterr = 0;
+  for (int option; (option = getopt_long(argc, argv, ":p:L:h", longs, NULL)) != -1;) {
+    if (option == 'p') {
+      if (!attach_parse_pids(optarg, &pids))
+        return cli_usage("dump", "--pid takes the numbers of processes, 12 or 12,34, %d at most, not '%s'",
+                         ATTACH_MAX_PIDS, optarg);
+    } else if (option == 'L') {
+      layout_file = optarg;
+    } else if (option == 'h') {
+      fputs(help, stdout);
+      return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
+    } else {
+      return cli_bad_option("dump", argv, option);
+    }
+  }
+  if (optind < argc)
+    return cli_usage("dump", "processes are given by -p PID: '%s' is one too many", argv[optind]);
+  if (pids.count == 0) return cli_usage("dump", "the process is missing: -p PID");
+  return dump_all(&pids, layout_file);
+}
