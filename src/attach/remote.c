@@ -46,7 +46,7 @@ void remote_forget(remote_t *remote) {
 }
 
 void remote_init(remote_t *remote, pid_t pid) {
-  remote->memory = (walk_memory_t){read_remote, NULL};
+  remote->memory = (walk_memory_t){.read = read_remote};
   remote->pid = pid;
   remote_forget(remote);
 }
