@@ -13,7 +13,8 @@ function measure.fail(message)
 end
 local fail = measure.fail
 
--- PROGRAM [hz] [max_seconds] [clock] [--control] [--check] [--seed=N]
+-- PROGRAM [hz] [max_seconds] [clock] [--control] [--check] [--seed=N]; the clock may be heap-sampling or heap-tracing: then the
+-- heap is profiled instead, and hz is without meaning; or wrapper: an allocator that only hands on (bench/wrapper.c)
 function measure.options(arguments)
   local options, plain = { control = false, check = false, seed = os.time() }, {}
   for _, word in ipairs(arguments) do
@@ -59,9 +60,15 @@ function measure.session(options)
     pulse = module
   end
   local session = {}
+  local wrapper = options.clock == "wrapper" and require "wrapper"
   function session.begin(profiled)
-    if pulse then
-      local ok, message = pulse.start { cpu = "sampling", cpu_clock = options.clock, cpu_hz = options.hz }
+    if wrapper then
+      wrapper(profiled)
+      running = profiled
+    elseif pulse then
+      local heap = options.clock:match("^heap%-(%a+)$")
+      local ok, message = pulse.start(heap and { heap = heap, max_memory_bytes = 2 ^ 28, max_process_memory_bytes = 2 ^ 29 }
+        or { cpu = "sampling", cpu_clock = options.clock, cpu_hz = options.hz })
       if not ok and message then fail("start: " .. tostring(message)) end
       if not profiled then pulse.stop() end
       running = profiled
@@ -77,7 +84,10 @@ function measure.session(options)
   function session.finish()
     if not running then return 0 end
     running = false
-    return pulse.stop():stats().cpu_inclusive_samples_total
+    if wrapper then return 1 end
+    local samples = pulse.status().samples
+    pulse.stop()
+    return samples
   end
   return session
 end
