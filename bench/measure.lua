@@ -84,7 +84,10 @@ function measure.session(options)
   function session.finish()
     if not running then return 0 end
     running = false
-    if wrapper then return 1 end
+    if wrapper then
+      wrapper(false) -- Lua unloads modules before it frees the last blocks
+      return 1
+    end
     local samples = pulse.status().samples
     pulse.stop()
     return samples
