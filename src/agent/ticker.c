@@ -69,8 +69,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* starting and ending;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_ticker; /* ticker_t * of the thread, ended with it */
 static tick_signal_t timers = {.handler = on_signal}, events = {.handler = on_perf_signal};
-static bool
-    handler_stays; /* a signal of ours may be pending on a thread we cannot drain, for as long as it blocks it */
+/* Threads on which a signal of ours may be pending, for as long as they block it: their tickers were ended by another thread, which
+ * cannot take it out. While one of them lives the handlers stay. */
+static pid_t undrained[MAX_THREADS];
+static unsigned undrained_count;
 static unsigned active_count;
 static _Atomic unsigned highest; /* tickers from here on were never used */
 static int set_up_error;         /* errno of what set_up could not get */
@@ -298,8 +300,24 @@ static void install_event_handler(void) {
   if (number != 0) tick_signal_install(&events, number);
 }
 
+/* Forgets the thread `drained`, 0: none, and those that are gone. True when one is left. */
+static bool is_undrained(pid_t drained) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < undrained_count; i++)
+    if (undrained[i] != drained && syscall(SYS_tgkill, getpid(), undrained[i], 0) == 0)
+      undrained[kept++] = undrained[i];
+  undrained_count = kept;
+  return kept > 0;
+}
+
+/* There are as many places as tickers; a thread that comes twice, or finds none, is on the list or was of one long ended. */
+static void remember_undrained(pid_t tid) {
+  is_undrained(tid);
+  if (undrained_count < MAX_THREADS) undrained[undrained_count++] = tid;
+}
+
 static void remove_handler_if_last(void) {
-  if (active_count > 0 || handler_stays) return;
+  if (active_count > 0 || is_undrained(0)) return;
   tick_signal_remove(&timers);
   tick_signal_remove(&events);
 }
@@ -315,8 +333,9 @@ static void end_ticker(ticker_t *ticker, critical_t *critical) {
     if (ticker->was_blocked) sigaddset(&critical->mask, ticker->signal);
     if (ticker->perf_was_blocked && events.installed) sigaddset(&critical->mask, events.number);
     pthread_setspecific(own_ticker, NULL);
+    is_undrained(tid);
   } else if (tid != THREAD_GONE) {
-    handler_stays = true;
+    remember_undrained(tid);
   }
   atomic_store(&ticker->listeners, NULL);
   atomic_store(&ticker->tid, 0);
@@ -366,7 +385,7 @@ static void after_fork_child(void) {
     tickers[i].pending = 0;
   }
   active_count = 0;
-  handler_stays = false; /* pending signals do not pass either */
+  undrained_count = 0; /* pending signals do not pass either */
   pthread_setspecific(own_ticker, NULL);
   pthread_mutex_unlock(&lock);
 }

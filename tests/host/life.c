@@ -364,12 +364,14 @@ static void many_threads(void) {
     CHECK(pthread_join(threads[i], &left) == 0);
     if (left != NULL) lua_close(left);
   }
-  CHECK(nothing_left());
   lua_State *L = host_open();
   host_start(L, LUAPULSE_CLOCK_CPU);
   host_sample(L, 3);
   luapulse_profile_free(host_stop(L));
   lua_close(L);
+  /* only now: handlers stay while a thread lives whose ticker another one has ended, as happens to threads that a VM might have
+   * come to; the next session to end takes them along */
+  CHECK(nothing_left());
 }
 
 /* -- the budget of the process
