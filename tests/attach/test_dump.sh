@@ -125,13 +125,13 @@ test_short_lived_targets() {
   [ "$seen" -gt 20 ] || fail "only $seen of 200 were seen at work"
 }
 # Again and again: the program runs on, and every stack is right.
-test_a_hundred_times() {
+test_again_and_again() {
   local runtime i
   for runtime in lua5.4 luajit; do
     start $runtime "$here/known.lua" busy
     until_printed ready
     until_busy
-    for ((i = 0; i < 100; i++)); do
+    for ((i = 0; i < 30; i++)); do
       "$luapulse" dump -p "$pid" >out 2>err || fail "dump $i of $runtime: $(cat err)"
       matches ", running" out "leaf known.lua:1[67]" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
         "deeper known.lua:24" "body known.lua:51"
@@ -241,7 +241,7 @@ test_storm() {
   for runtime in $RUNTIMES; do
     start $runtime "$here/storm.lua"
     until_printed ready
-    for ((i = 0; i < 40; i++)); do
+    for ((i = 0; i < 15; i++)); do
       "$command" dump -p "$pid" >out 2>err
       status=$?
       lacks err Sanitizer
