@@ -64,7 +64,8 @@ end
 function t.burn(seconds)
   local stop = os.clock() + seconds
   local x = 0
-  while os.clock() < stop do for i = 1, 200 do x = x + i % 7 end end
+  -- seldom asked: that is a system call, and time in the kernel is sampled by few and heavy samples
+  while os.clock() < stop do for i = 1, 2000 do x = x + i % 7 end end
   return x
 end
 
