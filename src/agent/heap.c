@@ -322,7 +322,6 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->alloc_objects = heap->free_objects = heap->free_bytes = heap->granted = 0;
   heap->left = 0;
   heap->filter = heap_walk_filter(walk);
-  heap->closing = false;
   heap->random.state = random_next(&vm->random);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);

@@ -55,7 +55,6 @@ typedef struct heap {
   struct heap_walk *walk; /* likewise */
   bool was_called;        /* while it was probed */
   bool taken_out;         /* by us, at the end of a session: it may be put in place again */
-  bool closing;           /* the VM closes: what is finalized now was not collected */
   uint64_t session;  /* its number in this process: what was left behind by an earlier one is told apart */
   struct heap *next; /* of all of them, for forked children */
 } heap_t;

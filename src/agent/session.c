@@ -459,6 +459,8 @@ profile_t *session_stop(lua_State *L, failure_t *failure) {
 void session_abandon(vm_t *vm, lua_State *L) {
   int state = hold_cancellation();
   if (vm->pid == getpid()) {
+    /* all finalizers are called now, that which counts collections before the one that called us: it was none */
+    if (has_heap(&vm->options)) live_heap_take_back_cycle(&vm->live);
     end(vm, L);
   } else {
     vm->engine->stop(

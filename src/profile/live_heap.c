@@ -199,6 +199,11 @@ void live_heap_end_cycle(live_t *live) {
   live->header->heap.gc_cycles++;
 }
 
+void live_heap_take_back_cycle(live_t *live) {
+  live_heap_totals_t *heap = &live->header->heap;
+  if (heap->gc_cycles > 0) heap->gc_cycles--;
+}
+
 void live_heap_show_completed(live_t *live, bool completed) {
   live->header->completed_only = completed;
 }

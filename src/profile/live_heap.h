@@ -65,6 +65,8 @@ bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t obj
 bool live_heap_remove(live_t *live, uint64_t address);
 /* A collection has completed: what it left is what survived it. */
 void live_heap_end_cycle(live_t *live);
+/* The last one was none. */
+void live_heap_take_back_cycle(live_t *live);
 /* Readers are shown what was in use when the last collection completed, not what is in use now. */
 void live_heap_show_completed(live_t *live, bool completed);
 
