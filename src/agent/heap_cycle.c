@@ -16,16 +16,11 @@ static int make_messenger(lua_State *L) {
 /* From 5.3 on an object may be finalized again once it was given its metatable again, which takes no memory. Before, there has to
  * be a new one; without memory for it the count stands still. */
 static void send_again(lua_State *L, vm_t *vm) {
-#if LUA_VERSION_NUM >= 503
-  (void)vm;
-  lua_getmetatable(L, 1);
-  lua_setmetatable(L, 1);
-#else
+  if (lv_finalize_again(L, 1)) return;
   bool was_inside =
       atomic_exchange_explicit(&vm->inside, true, memory_order_relaxed); /* what it takes is the profiler's */
   lv_protected_call(L, make_messenger, vm);
   atomic_store_explicit(&vm->inside, was_inside, memory_order_relaxed);
-#endif
 }
 
 /* Runs inside the collector, on whatever coroutine was running: tens of thousands of times a second where the heap is small.

@@ -114,6 +114,19 @@ lua_State *lv_main_thread(lua_State *L) {
 
 #endif
 
+bool lv_finalize_again(lua_State *L, int index) {
+#if LUA_VERSION_NUM >= 503
+  index = lv_absindex(L, index);
+  lua_getmetatable(L, index);
+  lua_setmetatable(L, index); /* which is what marks it */
+  return true;
+#else
+  (void)L;
+  (void)index;
+  return false;
+#endif
+}
+
 void *lv_newuserdata(lua_State *L, size_t size) {
 #if LUA_VERSION_NUM >= 504
   return lua_newuserdatauv(L, size, 0);

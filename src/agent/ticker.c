@@ -18,6 +18,7 @@
 #include "agent/tick_event.h"
 #include "agent/tick_signal.h"
 #include "agent/time.h"
+#include "agent/undrained.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
@@ -69,10 +70,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* starting and ending;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_ticker; /* ticker_t * of the thread, ended with it */
 static tick_signal_t timers = {.handler = on_signal}, events = {.handler = on_perf_signal};
-/* Threads on which a signal of ours may be pending, for as long as they block it: their tickers were ended by another thread, which
- * cannot take it out. While one of them lives the handlers stay. */
-static pid_t undrained[MAX_THREADS];
-static unsigned undrained_count;
 static unsigned active_count;
 static _Atomic unsigned highest; /* tickers from here on were never used */
 static int set_up_error;         /* errno of what set_up could not get */
@@ -300,24 +297,8 @@ static void install_event_handler(void) {
   if (number != 0) tick_signal_install(&events, number);
 }
 
-/* Forgets the thread `drained`, 0: none, and those that are gone. True when one is left. */
-static bool is_undrained(pid_t drained) {
-  unsigned kept = 0;
-  for (unsigned i = 0; i < undrained_count; i++)
-    if (undrained[i] != drained && syscall(SYS_tgkill, getpid(), undrained[i], 0) == 0)
-      undrained[kept++] = undrained[i];
-  undrained_count = kept;
-  return kept > 0;
-}
-
-/* There are as many places as tickers; a thread that comes twice, or finds none, is on the list or was of one long ended. */
-static void remember_undrained(pid_t tid) {
-  is_undrained(tid);
-  if (undrained_count < MAX_THREADS) undrained[undrained_count++] = tid;
-}
-
 static void remove_handler_if_last(void) {
-  if (active_count > 0 || is_undrained(0)) return;
+  if (active_count > 0 || undrained_any()) return;
   tick_signal_remove(&timers);
   tick_signal_remove(&events);
 }
@@ -333,9 +314,9 @@ static void end_ticker(ticker_t *ticker, critical_t *critical) {
     if (ticker->was_blocked) sigaddset(&critical->mask, ticker->signal);
     if (ticker->perf_was_blocked && events.installed) sigaddset(&critical->mask, events.number);
     pthread_setspecific(own_ticker, NULL);
-    is_undrained(tid);
+    undrained_remove(tid);
   } else if (tid != THREAD_GONE) {
-    remember_undrained(tid);
+    undrained_add(tid);
   }
   atomic_store(&ticker->listeners, NULL);
   atomic_store(&ticker->tid, 0);
@@ -385,7 +366,7 @@ static void after_fork_child(void) {
     tickers[i].pending = 0;
   }
   active_count = 0;
-  undrained_count = 0; /* pending signals do not pass either */
+  undrained_clear();
   pthread_setspecific(own_ticker, NULL);
   pthread_mutex_unlock(&lock);
 }
