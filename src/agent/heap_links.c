@@ -11,9 +11,10 @@ static bool is_same(const walk_link_t *a, const walk_link_t *b) {
          a->continuation == b->continuation;
 }
 
-/* The number of links of the coroutine i, from the root, that lie there unchanged; `place` is its topmost. */
-static uint32_t count_same(const heap_links_t *known, walk_t *walk, uint32_t i, uint64_t place) {
-  const walk_state_t *state = &walk->states[i];
+/* The number of links of the coroutine i, from the root, that lie there unchanged; `state` is how it is now, `place` its
+ * topmost. */
+static uint32_t count_same(const heap_links_t *known, walk_t *walk, uint32_t i, const walk_state_t *state,
+                           uint64_t place) {
   uint32_t begin = known->begins[i], end = i > 0 ? known->begins[i - 1] : known->count, at = end, same = 0;
   for (uint32_t steps = 0; place != 0 && steps < WALK_MAX_FRAMES; steps++) {
     walk_link_t now;
@@ -35,11 +36,11 @@ static uint32_t count_same(const heap_links_t *known, walk_t *walk, uint32_t i, 
 /* Resumers stand where they stood, and so do their C frames. */
 static bool stand_still(const heap_links_t *known, walk_t *walk) {
   for (uint32_t i = 1; i < walk->state_count; i++) {
-    walk_state_t now, *last = &walk->states[i];
+    walk_state_t now;
+    const walk_state_t *last = &walk->states[i];
     if (!luajit_state(walk, last->state, WALK_LIVE, &now) || now.place != last->place) return false;
     uint64_t place = now.call - now.stack - sizeof(uint64_t);
-    *last = now;
-    if (count_same(known, walk, i, place) != known->begins[i - 1]) return false;
+    if (count_same(known, walk, i, &now, place) != known->begins[i - 1]) return false;
   }
   return true;
 }
@@ -64,15 +65,17 @@ bool heap_links_follow(heap_links_t *known, walk_t *walk, uint32_t *kept) {
     return false;
   if (!luajit_state(walk, running->state, WALK_LIVE, &now)) return false;
   if (now.place < walk->registers.sp || now.place >= walk->stack_high) return false;
-  *running = now;
-  uint64_t top = luajit_top(walk, running);
+  /* a coroutine whose C frame lies elsewhere may have been resumed by another one; nobody resumes a main thread */
+  if (now.state != walk->likely_main && now.place != running->place) return false;
+  uint64_t top = luajit_top(walk, &now);
   if (top == 0 || !stand_still(known, walk)) return false;
-  uint32_t same = count_same(known, walk, 0, top - sizeof(uint64_t) - running->stack);
+  uint32_t same = count_same(known, walk, 0, &now, top - sizeof(uint64_t) - now.stack);
   /* the topmost of them has its pc in the link of the frame above, which is another: it is looked at again */
   if (same <= known->begins[0] + 1) return false;
   const walk_link_t *last = &known->links[same - 2];
   *kept = last->frames;
   walk->links = known->seen;
+  *running = now; /* from here on it is this stack, whatever comes of it */
   bool ok = luajit_frames_above(walk, running, last->place) && append(known, walk, same - 1, *kept);
   walk->links = NULL;
   return ok && walk->frame_count > 0;

@@ -183,7 +183,8 @@ static live_ref_t node_of_walk(heap_t *heap, walk_reason_t reason, uint32_t kept
   }
   drop_last(w);
   w->walk.vmstate = WALK_VM_NONE;
-  if (reason == WALK_NO_STATE) return vm->outside_node; /* the host itself, by the C interface */
+  if (w->walk.state_count == 0) w->walk.states[0].state = 0; /* of no coroutine: no labels */
+  if (reason == WALK_NO_STATE) return vm->outside_node;      /* the host itself, by the C interface */
   atomic_fetch_add_explicit(&vm->rejects[reason], 1, memory_order_relaxed);
   live_lose(&vm->live, LOSS_UNATTRIBUTED, 1);
   return vm->unreadable_node;

@@ -31,9 +31,12 @@ static bool is_same(const layout_puc_t *l, const heap_step_t *step, uint64_t sta
 
 /* -- the coroutines ------------------------------------------------------------------------------------------ */
 
+/* A main thread is nobody's to resume. A coroutine may have been resumed by others since, from deeper or less deep: then its
+ * innermost protected call lies elsewhere on the native stack. */
 static bool runs_here(const layout_puc_t *l, const walk_t *walk, const walk_state_t *last) {
   uint64_t place = load64(last->state + l->state_jump);
   if (last->place == walk->stack_high - 1) return place == 0; /* unprotected, as it was */
+  if (last->state != walk->likely_main && place != last->place) return false;
   return place >= walk->registers.sp && place < walk->stack_high;
 }
 

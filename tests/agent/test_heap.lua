@@ -162,6 +162,28 @@ if has_types then t.test("the_table_of_strings", function()
   t.truthy(sum.inuse_space >= 20000 * 8, "its size: " .. sum.inuse_space)
 end) end
 
+-- The same coroutine, resumed from one place now by the program, now by another coroutine in between.
+t.test("a_coroutine_with_changing_resumers", function()
+  local function served() while true do local made = {} coroutine.yield(made) end end
+  local inner = coroutine.create(served)
+  local function between() while true do coroutine.resume(inner) coroutine.yield() end end
+  local outer = coroutine.create(between)
+  local function schedule() for i = 1, 100 do coroutine.resume(i % 2 == 0 and inner or outer) end end
+  schedule() -- stacks have grown
+  if rawget(_G, "jit") then jit.off() jit.flush() end
+  local profile = heap.trace(schedule)
+  if rawget(_G, "jit") then jit.on() end
+  local direct, indirect = 0, 0
+  for _, sample in ipairs(profile:samples()) do
+    local names = {}
+    for _, frame in ipairs(sample.stack) do names[frame.name] = true end
+    if sample.stack[1].name == "served" and names.between then indirect = indirect + sample.alloc_objects end
+    if sample.stack[1].name == "served" and not names.between then direct = direct + sample.alloc_objects end
+  end
+  t.equal(indirect, 50, "tables made with a coroutine in between in\n" .. heap.text(profile))
+  t.equal(direct, 50, "and without")
+end)
+
 t.test("what_the_profiler_makes_is_its_own", function()
   local profile = heap.trace(function() for _ = 1, 10 do heap.collect() end end)
   local own = heap.sum(profile, heap.on_stack("[luapulse]"))
