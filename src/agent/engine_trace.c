@@ -44,11 +44,10 @@ static trace_t *map_trace(vm_t *vm) {
   t->node_max = node_max;
   t->chunks = at + aligned(sizeof(trace_node_t) * node_max);
   t->chunk_max = chunk_max;
-  if (!budget_take(fixed, vm->options.max_process_memory_bytes)) {
+  if (!vm_charge(vm, fixed)) {
     munmap(t->memory, size);
     return NULL;
   }
-  vm->charged += fixed;
   return t;
 }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/budget.h"
 #include "agent/engine.h"
 #include "agent/heap_cycle.h"
 #include "agent/heap_site.h"
@@ -262,12 +261,6 @@ int heap_guard_forks(void) {
   return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-static bool charge(vm_t *vm, size_t bytes) {
-  if (!budget_take(bytes, vm->options.max_process_memory_bytes)) return false;
-  vm->charged += bytes;
-  return true;
-}
-
 /* True when the VM's allocator calls this wrapper, itself or by one of the host's around it. */
 static bool is_in_place(heap_t *heap, lua_State *L) {
   enum { PROBE_SIZE = 64 };
@@ -296,7 +289,7 @@ static heap_t *make_heap(vm_t *vm, lua_State *L) {
     put_in_place(heap, L);
     return heap;
   }
-  heap = charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
+  heap = vm_charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
   if (heap == NULL) return NULL;
   *heap = (heap_t){.vm = vm};
   enlist(heap);
@@ -307,7 +300,7 @@ static heap_t *make_heap(vm_t *vm, lua_State *L) {
 
 bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap_t *heap = make_heap(vm, L);
-  heap_walk_t *walk = heap != NULL && charge(vm, heap_walk_size()) ? heap_walk_new(vm) : NULL;
+  heap_walk_t *walk = heap != NULL && vm_charge(vm, heap_walk_size()) ? heap_walk_new(vm) : NULL;
   if (walk == NULL) {
     return failure_set(failure,
                        "no memory to profile the heap with, within max_memory_bytes (%zu) and "

@@ -2,7 +2,6 @@
 /* Where something is being allocated; see heap_site.h. */
 #include "agent/heap_site.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "agent/inert.h"
 #include "agent/label.h"
 #include "agent/sampler.h"
+#include "agent/thread_state.h"
 #include "agent/time.h"
 #include "agent/walk_setup.h"
 #include "walk/memory_own.h"
@@ -48,18 +48,6 @@ static bool is_inert(void *context, uint64_t code) {
 
 /* -- setting up: ordinary context ----------------------------------------------------------------------------- */
 
-static void find_stack(heap_walk_t *w) {
-  pthread_attr_t attributes;
-  void *address;
-  size_t size;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return; /* then all reads of it are guesses */
-  if (pthread_attr_getstack(&attributes, &address, &size) == 0) {
-    w->stack_low = (uint64_t)(uintptr_t)address;
-    w->stack_high = w->stack_low + size;
-  }
-  pthread_attr_destroy(&attributes);
-}
-
 /* The part of it that walks read. */
 static void find_vm(heap_walk_t *w, const vm_t *vm) {
   const layout_t *l = walk_setup_layout();
@@ -67,11 +55,6 @@ static void find_vm(heap_walk_t *w, const vm_t *vm) {
     w->vm_low = vm->global - l->luajit.gg_global;
     w->vm_high = w->vm_low + l->luajit.gg_code;
   }
-}
-
-static live_ref_t pseudo(vm_t *vm, const char *name) {
-  live_function_t function = {.name = live_string(&vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
-  return function.name == 0 ? 0 : live_function(&vm->live, &function);
 }
 
 heap_filter_t *heap_walk_filter(heap_walk_t *walk) {
@@ -95,11 +78,11 @@ heap_walk_t *heap_walk_new(vm_t *vm) {
   w->walk.alone = true;
   w->walk.likely_global = vm->global;
   w->walk.likely_main = vm->main_state;
-  find_stack(w);
+  thread_own_stack(&w->stack_low, &w->stack_high);
   find_vm(w, vm);
-  vm->collector_function = pseudo(vm, "[gc]");
-  w->string_table_function = pseudo(vm, "[string table]");
-  w->own_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[luapulse]"), 0);
+  vm->collector_function = live_pseudo(&vm->live, "[gc]");
+  w->string_table_function = live_pseudo(&vm->live, "[string table]");
+  w->own_node = live_child(&vm->live, LIVE_ROOT, live_pseudo(&vm->live, "[luapulse]"), 0);
   if (vm->collector_function != 0 && w->string_table_function != 0 && w->own_node != 0) return w;
   heap_walk_free(w);
   return NULL;

@@ -111,13 +111,6 @@ static bool may_do_without_walk(const vm_t *vm, failure_t *failure) {
 
 /* -- memory ---------------------------------------------------------------------------------------------- */
 
-static bool charge(void *context, size_t bytes) {
-  vm_t *vm = context;
-  if (!budget_take(bytes, vm->options.max_process_memory_bytes)) return false;
-  vm->charged += bytes;
-  return true;
-}
-
 static live_setup_t live_setup(const luapulse_profile_options_t *o) {
   live_setup_t setup = {.types = {{"samples", "count"}, {"cpu", "nanoseconds"}}, .default_type = 1};
   setup.time_nanos = (int64_t)time_unix();
@@ -149,11 +142,6 @@ static live_setup_t live_setup(const luapulse_profile_options_t *o) {
   return setup;
 }
 
-static live_ref_t pseudo(vm_t *vm, const char *name) {
-  live_function_t function = {.name = live_string(&vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
-  return function.name == 0 ? 0 : live_function(&vm->live, &function);
-}
-
 static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
   if (region.memory == NULL) {
     region.size = vm->options.max_memory_bytes;
@@ -169,16 +157,16 @@ static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
   }
   vm->region = region.memory;
   vm->region_size = region.size;
-  vm->live.charge = charge;
+  vm->live.charge = vm_charge;
   vm->live.charge_context = vm;
   live_setup_t setup = live_setup(&vm->options);
-  vm->scratch = charge(vm, sizeof *vm->scratch) ? mem_alloc(sizeof *vm->scratch) : NULL;
+  vm->scratch = vm_charge(vm, sizeof *vm->scratch) ? mem_alloc(sizeof *vm->scratch) : NULL;
   if (vm->scratch == NULL || !live_init(&vm->live, vm->region, vm->region_size, &setup))
     return failure_set(failure, "no memory for the profile tables within max_process_memory_bytes (%zu)",
                        vm->options.max_process_memory_bytes);
-  vm->truncated_function = pseudo(vm, "[truncated]");
-  vm->outside_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[outside Lua]"), 0);
-  vm->unreadable_node = live_child(&vm->live, LIVE_ROOT, pseudo(vm, "[unreadable stack]"), 0);
+  vm->truncated_function = live_pseudo(&vm->live, "[truncated]");
+  vm->outside_node = live_child(&vm->live, LIVE_ROOT, live_pseudo(&vm->live, "[outside Lua]"), 0);
+  vm->unreadable_node = live_child(&vm->live, LIVE_ROOT, live_pseudo(&vm->live, "[unreadable stack]"), 0);
   return vm->truncated_function != 0 && vm->outside_node != 0 && vm->unreadable_node != 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,4 +77,17 @@ unsigned thread_count(void) {
   unsigned count = 0;
   thread_each(count_one, &count);
   return count;
+}
+
+void thread_own_stack(uint64_t *low, uint64_t *high) {
+  pthread_attr_t attributes;
+  void *address;
+  size_t size;
+  *low = *high = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  if (pthread_attr_getstack(&attributes, &address, &size) == 0) {
+    *low = (uint64_t)(uintptr_t)address;
+    *high = *low + size;
+  }
+  pthread_attr_destroy(&attributes);
 }

@@ -19,6 +19,9 @@ thread_state_t thread_state(pid_t tid);
 /* True when it has not run since. */
 bool thread_state_is(pid_t tid, const thread_state_t *state);
 
+/* Where the native stack of the calling thread lies; both 0 when that cannot be told. Ordinary context. */
+void thread_own_stack(uint64_t *low, uint64_t *high);
+
 /* Calls visit for each thread of the process. */
 void thread_each(void (*visit)(pid_t tid, void *context), void *context);
 /* How many there are, 0 when it cannot be told. */

@@ -71,15 +71,10 @@ static uint32_t add(trace_t *t, uint32_t parent, const trace_node_t *like) {
   return made;
 }
 
-static live_ref_t pseudo_function(trace_t *t, const char *name) {
-  live_function_t function = {.name = live_string(&t->vm->live, name, strlen(name)), .kind = LIVE_PSEUDO};
-  return function.name == 0 ? 0 : live_function(&t->vm->live, &function);
-}
-
 static uint32_t pseudo_child(trace_t *t, uint32_t parent, uint64_t key, const char *name) {
   uint32_t found = trace_look_up(t, parent, key, 0);
   if (found != 0 || parent == TRACE_OVERFLOW) return found != 0 ? found : TRACE_OVERFLOW;
-  trace_node_t like = {.key = key, .kind = SITE_PSEUDO, .function = pseudo_function(t, name)};
+  trace_node_t like = {.key = key, .kind = SITE_PSEUDO, .function = live_pseudo(&t->vm->live, name)};
   return add(t, parent, &like);
 }
 

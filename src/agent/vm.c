@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/budget.h"
 #include "agent/heap.h"
 #include "agent/luajit.h"
 #include "agent/session.h"
@@ -60,6 +61,13 @@ vm_t *vm_get(lua_State *L) {
 void vm_keep_out(vm_t *vm) {
   while (!vm_try_keep_out(vm)) sched_yield();
   atomic_store_explicit(&vm->inside, true, memory_order_relaxed);
+}
+
+bool vm_charge(void *context, size_t bytes) {
+  vm_t *vm = context;
+  if (!budget_take(bytes, vm->options.max_process_memory_bytes)) return false;
+  vm->charged += bytes;
+  return true;
 }
 
 bool vm_profiled(const vm_t *vm) {

@@ -180,6 +180,9 @@ static inline bool vm_try_keep_out(vm_t *vm) {
   return atomic_exchange_explicit(&vm->busy, 1, memory_order_acquire) == 0;
 }
 
+/* Takes bytes of the process's budget for the session of a vm_t; false when there are none. Its end gives them back. */
+bool vm_charge(void *vm, size_t bytes);
+
 /* True when the session of this VM is on and belongs to this process. */
 bool vm_profiled(const vm_t *vm);
 

@@ -12,6 +12,7 @@
 #include "agent/inert.h"
 #include "agent/loader.h"
 #include "agent/seccomp.h"
+#include "agent/thread_state.h"
 #include "agent/vm_index.h"
 #include "profile/mem.h"
 #include "walk/memory_own.h"
@@ -55,7 +56,11 @@ static void walk_here(probe_t *probe, const layout_t *candidate, uint64_t *globa
   w->layout = candidate;
   w->memory = &probe->memory.memory;
   w->registers.sp = (uint64_t)(uintptr_t)__builtin_frame_address(0);
-  w->stack_high = w->registers.sp + ((uint64_t)1 << 20);
+  uint64_t low, high;
+  thread_own_stack(&low, &high);
+  w->stack_known = w->registers.sp >= low &&
+                   w->registers.sp < high; /* copies of states that walks have left there are none */
+  w->stack_high = w->stack_known ? high : w->registers.sp + ((uint64_t)1 << 20);
   w->accepts = *global != 0 ? accepts_one : NULL;
   w->context = global;
 }

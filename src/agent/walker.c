@@ -12,6 +12,7 @@
 
 #include "agent/inert.h"
 #include "agent/sampler.h"
+#include "agent/thread_state.h"
 #include "agent/time.h"
 #include "agent/vm_index.h"
 #include "agent/walk_setup.h"
@@ -110,18 +111,6 @@ static pid_t this_thread(void) {
   return (pid_t)syscall(SYS_gettid);
 }
 
-static void find_stack(walker_t *w) {
-  pthread_attr_t attributes;
-  void *address;
-  size_t size;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return; /* then all reads of it are guesses */
-  if (pthread_attr_getstack(&attributes, &address, &size) == 0) {
-    w->stack_low = (uint64_t)(uintptr_t)address;
-    w->stack_high = w->stack_low + size;
-  }
-  pthread_attr_destroy(&attributes);
-}
-
 static walker_t *make_walker(pid_t tid, failure_t *failure) {
   /* not malloc: the agent's memory must not depend on what the host interrupted; zeroed, touched as it is used */
   walker_t *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -136,7 +125,7 @@ static walker_t *make_walker(pid_t tid, failure_t *failure) {
   w->walk.memory = &w->memory.memory;
   w->walk.accepts = accepts;
   w->walk.inert = is_inert;
-  if (tid == this_thread()) find_stack(w);
+  if (tid == this_thread()) thread_own_stack(&w->stack_low, &w->stack_high);
   return w;
 }
 
@@ -191,8 +180,8 @@ static bool ensure_walker(vm_t *vm, unsigned hz, failure_t *failure) {
   while (w != NULL && w->tid != this_thread()) w = w->next;
   if (w != NULL) {
     if (!ticker_hasten(&w->listener, hz, failure)) return false;
-    ticker_hold(&w->listener, false);      /* a VM that is paused may have stopped it */
-    if (w->stack_high == 0) find_stack(w); /* it was adopted */
+    ticker_hold(&w->listener, false); /* a VM that is paused may have stopped it */
+    if (w->stack_high == 0) thread_own_stack(&w->stack_low, &w->stack_high); /* it was adopted */
     w->adopted = false;
     w->last_global = vm->global;
     w->users++;

@@ -58,22 +58,6 @@ void naming_close(naming_t *n) {
 
 /* -- Lua functions ------------------------------------------------------------------------------------------------- */
 
-static char *read_file(const char *path, size_t *len) {
-  struct stat info;
-  char *text = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (fd < 0) return NULL;
-  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
-      (uint64_t)info.st_size <= SOURCE_MAX_BYTES)
-    text = mem_alloc((size_t)info.st_size);
-  *len = 0;
-  for (ssize_t got = 1;
-       text != NULL && got > 0 && *len<(size_t)info.st_size; *len += got> 0 ? (size_t)got : 0)
-    got = read(fd, text + *len, (size_t)info.st_size - *len);
-  close(fd);
-  return text;
-}
-
 /* The text that the lines of a source count in. */
 static const file_t *text_of(naming_t *n, uint32_t index) {
   const snapshot_source_t *source = &n->snapshot->sources[index];
@@ -87,7 +71,7 @@ static const file_t *text_of(naming_t *n, uint32_t index) {
   const char *name = source->text + 1;
   snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
            name[0] == '/' ? "root" : "cwd/", (int)source->len - 1, name);
-  file->text = read_file(path, &file->len);
+  file->text = source_read_file(path, &file->len);
   return file;
 }
 

@@ -62,8 +62,7 @@ static size_t read_all(int fd, char *into, size_t size) {
   return used;
 }
 
-/* The file's bytes, to be freed with mem_free(); NULL when it has none to give. */
-static char *read_file(const char *path, size_t *len) {
+char *source_read_file(const char *path, size_t *len) {
   struct stat info;
   char *text = NULL;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -98,7 +97,7 @@ static void name_function(profile_t *p, profile_function_t *function, const char
 static void name_listed(profile_t *p, const uint32_t *first, const uint32_t *next, size_t file_count) {
   for (size_t file = 0; file < file_count; file++) {
     size_t len;
-    char *text = first[file] != 0 ? read_file(p->strings[file].data, &len) : NULL;
+    char *text = first[file] != 0 ? source_read_file(p->strings[file].data, &len) : NULL;
     if (text == NULL) continue;
     for (uint32_t i = first[file]; i != 0; i = next[i - 1]) name_function(p, &p->functions[i - 1], text, len);
     mem_free(text);

@@ -63,7 +63,7 @@ static size_t count_types(const live_setup_t *setup) {
   return count;
 }
 
-static live_ref_t pseudo_function(live_t *live, const char *name) {
+live_ref_t live_pseudo(live_t *live, const char *name) {
   live_function_t function = {.name = live_string(live, name, strlen(name)), .kind = LIVE_PSEUDO};
   return function.name == 0 ? 0 : live_function(live, &function);
 }
@@ -115,7 +115,7 @@ bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setu
   header->cells = reserve_buckets(live);
   if (header->cells == 0 || header->nodes == 0 || header->functions == 0 || header->strings == 0)
     return false;
-  live_ref_t overflow = live_child(live, LIVE_ROOT, pseudo_function(live, "[overflow]"), 0);
+  live_ref_t overflow = live_child(live, LIVE_ROOT, live_pseudo(live, "[overflow]"), 0);
   header->overflow_cell =
       overflow == 0 ? 0 : new_cell(live, bucket(header, header->cells, overflow), overflow, 0);
   return header->overflow_cell != 0;

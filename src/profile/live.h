@@ -82,6 +82,8 @@ void live_prepare(void *memory, size_t size);
 live_ref_t live_string(live_t *live, const char *data, size_t len);
 text_t live_text(const live_t *live, live_ref_t string); /* of a string the writer itself made */
 live_ref_t live_function(live_t *live, const live_function_t *function);
+/* What stands for no function: "[overflow]". */
+live_ref_t live_pseudo(live_t *live, const char *name);
 /* Renames the function when the rank of the name beats that of the one it has. A new function has rank 0. */
 void live_rename(live_t *live, live_ref_t function, live_ref_t name, uint32_t rank);
 int32_t live_function_line(const live_t *live, live_ref_t function); /* of definition */
