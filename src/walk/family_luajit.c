@@ -129,6 +129,10 @@ static bool read_function(walk_t *walk, uint64_t object, walk_trust_t trust, wal
   if (frame->ffid == FF_LUA) {
     frame->kind = WALK_LUA;
     frame->proto = bytes_ref(bytes, l->function_pc, l->pointer) - l->proto_size;
+    if (!walk->mark_functions) return true;
+    walk_proto_t proto;
+    if (!luajit_proto(walk, frame->proto, trust, &proto)) return false;
+    frame->mark = walk_mark(&proto);
     return true;
   }
   frame->kind = frame->ffid == FF_C ? WALK_C : WALK_BUILTIN;

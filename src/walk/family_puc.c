@@ -126,6 +126,12 @@ static walk_reason_t read_function(walk_t *walk, uint64_t slot, walk_trust_t tru
   }
   frame->kind = WALK_LUA;
   frame->proto = bytes_u64(bytes, l->closure_proto);
+  if (walk->mark_functions) {
+    walk_proto_t proto;
+    if (!puc_proto(walk, frame->proto, trust, &proto)) return WALK_BAD_FUNCTION;
+    frame->mark = walk_mark(&proto);
+    return WALK_OK;
+  }
   uint8_t proto_tag;
   if (!walk_read(walk->memory, &proto_tag, frame->proto + l->proto_tag, 1, trust) ||
       proto_tag != l->tag_proto)

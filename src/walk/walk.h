@@ -49,9 +49,20 @@ typedef struct {
   uint64_t proto;    /* WALK_LUA: its prototype */
   uint64_t code;     /* WALK_C, WALK_BUILTIN: address of the C function (or of the built-in's code) */
   uint64_t pc;       /* WALK_LUA: address of the instruction at work, 0 when unknown */
-  uint32_t kind;     /* walk_kind_t */
-  uint32_t ffid;     /* WALK_BUILTIN: its number */
+  uint32_t mark;     /* WALK_LUA, where it is asked for: walk_mark() of the prototype */
+  uint16_t kind;     /* walk_kind_t */
+  uint16_t ffid;     /* WALK_BUILTIN: its number */
 } walk_frame_t;
+
+/* Whose stack it is, for who hands it on; a walk does not look at it. */
+typedef struct {
+  uint64_t time; /* CLOCK_MONOTONIC, ns */
+  uint64_t
+      space; /* tells address spaces of one process number apart: it changes with exec, a forked child has another */
+  int32_t pid, tid;
+  uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
+  uint32_t reason;  /* walk_reason_t */
+} walk_origin_t;
 
 /* A coroutine that runs on the native stack: itself, or by having resumed one that does. */
 typedef struct {
@@ -138,14 +149,6 @@ typedef struct walk {
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;
 
-  /* the frames found, leaf first */
-  walk_frame_t frames[WALK_MAX_FRAMES];
-  uint32_t frame_count;
-  bool truncated;
-  bool collector_marked; /* one of them is the collector's */
-  walk_vmstate_t vmstate;
-  uint32_t trace; /* its number, when vmstate is WALK_VM_TRACE */
-
   /* LuaJIT, where it is asked for: the frames as they lie, leaf first; NULL: not wanted */
   walk_link_t *links;
   uint32_t link_count;
@@ -153,6 +156,17 @@ typedef struct walk {
 
   /* PUC: how often each register alone held the pc, to decide when two might */
   uint32_t pc_votes[WALK_MAX_REGISTERS];
+
+  bool mark_functions; /* frames are to tell prototypes from others that come to the same address */
+
+  /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
+  walk_origin_t origin;
+  walk_vmstate_t vmstate;
+  uint32_t trace; /* its number, when vmstate is WALK_VM_TRACE */
+  uint32_t frame_count;
+  bool truncated;
+  bool collector_marked;                /* one of them is the collector's */
+  walk_frame_t frames[WALK_MAX_FRAMES]; /* leaf first */
 } walk_t;
 
 static inline uint32_t walk_word_slot(uint64_t word) {
@@ -177,6 +191,13 @@ typedef struct {
   uint32_t line_count, anchor_count;
   int32_t line, last_line; /* of definition */
 } walk_proto_t;
+
+/* Tells a prototype from another one that is at the same address later. */
+static inline uint32_t walk_mark(const walk_proto_t *proto) {
+  uint64_t mixed = proto->source ^ proto->code << 7 ^ proto->lines << 21 ^
+                   (uint64_t)(uint32_t)proto->line << 42 ^ proto->code_end;
+  return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
+}
 
 bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
 /* The line of the instruction at pc, 0 when unknown. */

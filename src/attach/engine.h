@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* How stacks of running processes are sampled from outside: by a program in the kernel (BPF), or by stopping threads for a
+ * moment (ptrace). Both walk with src/walk, and hand over what it found.
+ *
+ * Mental model. An engine has targets: address spaces whose runtimes are known. Each thread of a target is sampled once per
+ * period of its CPU time, on the average; gaps vary, so that no program can keep in step. engine_poll() waits and hands out the
+ * samples. A sample of an address space that is no target (it has called exec, or is a child that is followed) is handed out too,
+ * without frames: whoever polls decides whether to add it. For one thread. */
+#ifndef LUAPULSE_ATTACH_ENGINE_H
+#define LUAPULSE_ATTACH_ENGINE_H
+
+#include "attach/runtime.h"
+
+typedef struct {
+  walk_origin_t origin;
+  walk_vmstate_t vmstate;
+  uint32_t trace;
+  bool truncated;
+  bool unknown; /* the address space is no target yet: nothing was walked */
+  uint32_t frame_count;
+  const walk_frame_t *frames; /* leaf first; for the call only */
+} engine_sample_t;
+
+typedef void engine_take_t(void *context, const engine_sample_t *sample);
+
+typedef struct {
+  uint32_t hz;
+  bool follow; /* forked children, too */
+} engine_options_t;
+
+typedef struct {
+  uint64_t lost; /* samples for which there was no room */
+  uint64_t late; /* ptrace: ticks that came while the last was being done */
+  uint64_t bpf_ns,
+      bpf_runs;      /* BPF: what the kernel measured (kernel.bpf_stats_enabled), 0 when it does not */
+  uint32_t verified; /* BPF: instructions the verifier went through */
+} engine_counts_t;
+
+typedef struct engine engine_t;
+struct engine {
+  const char *name; /* "bpf", "ptrace" */
+  /* Samples the process from now on, or with a new address space goes on with it. The runtimes are copied. */
+  bool (*add)(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure);
+  void (*remove)(engine_t *engine, pid_t pid);
+  /* Hands out what there is, waiting for it at most so long. */
+  bool (*poll)(engine_t *engine, int milliseconds, engine_take_t *take, void *context, failure_t *failure);
+  void (*counts)(engine_t *engine, engine_counts_t *counts);
+  void (*close)(engine_t *engine);
+};
+
+/* NULL with a message: what is missing, and what to do. */
+engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure);
+engine_t *engine_ptrace_open(const engine_options_t *options, failure_t *failure);
+
+#endif
