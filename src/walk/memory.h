@@ -23,6 +23,16 @@ typedef struct walk_memory {
   bool direct; /* what is live may be loaded where it is: the own process, which stands still */
 } walk_memory_t;
 
+#if defined __bpf__
+
+#define WALK_PLACE static __attribute__((unused)) /* of functions: BPF takes one unit */
+
+#define walk_read(memory, to, from, len, trust) (bpf_probe_read_user(to, len, (const void *)(from)) == 0)
+
+#else
+
+#define WALK_PLACE
+
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
                              walk_trust_t trust) {
 #if !defined __SANITIZE_ADDRESS__ && \
@@ -34,5 +44,7 @@ static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uin
 #endif
   return memory->read(memory, to, from, len, trust);
 }
+
+#endif
 
 #endif
