@@ -5,12 +5,14 @@
 
 #include "walk/walk.h"
 
+enum { INSTRUCTION = 4 /* bytes, in all of them */ };
+
 WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
 WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global);
 /* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
 WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
 /* Appends the frames of one coroutine; `running` is the innermost. */
-WALK_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
+WALK_APART_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
 WALK_PLACE bool puc_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
 WALK_PLACE int32_t puc_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
 WALK_PLACE bool puc_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
@@ -20,7 +22,7 @@ WALK_PLACE uint64_t luajit_main_of(walk_t *walk, uint64_t global);
 /* The state the VM says is the current one, 0 when it cannot be read. */
 WALK_PLACE uint64_t luajit_current(walk_t *walk, uint64_t global);
 WALK_PLACE bool luajit_runs_lua(walk_t *walk, const walk_state_t *state);
-WALK_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running);
+WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running);
 WALK_PLACE bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
 WALK_PLACE int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
 WALK_PLACE bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);

@@ -4,7 +4,7 @@
 #include "walk/family_luajit.h"
 #include "walk/registers.h"
 
-static bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t *value) {
+WALK_LOCAL bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t *value) {
   uint64_t word = 0;
   if (!walk_read(walk->memory, &word, at, layout_of(walk)->luajit.pointer, trust)) return false;
   *value = word;
@@ -67,7 +67,7 @@ typedef struct {
 } link_t;
 
 /* The frame whose link lies at f, the slot below its base. */
-static bool read_link(walk_t *walk, uint64_t f, link_t *out) {
+WALK_LOCAL bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   uint64_t slots[2];
   if (!two_slots(walk)) {
     if (!walk_read(walk->memory, slots, f, SLOT, trust_of_vm(walk))) return false;
@@ -79,7 +79,8 @@ static bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   return true;
 }
 
-static bool read_function(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
+WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
+  if (!walk_given(walk) || !walk_given(frame)) return false;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
   const uint8_t *bytes = walk->buffer;
   if (l->function_pc + 8u > WALK_BUFFER) return false;
@@ -112,15 +113,16 @@ WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, wal
 
 /* -- where to begin --------------------------------------------------------------------------------------------- */
 
-WALK_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
+WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
   walk_frame_t frame;
   link_t link;
+  if (!walk_given(walk) || !walk_given(state)) return false;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + 64 * SLOT) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
-  return link.function == state->state || read_function(walk, link.function, trust_of_vm(walk), &frame);
+  return link.function == state->state || read_object(walk, link.function, trust_of_vm(walk), &frame);
 }
 
-static uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
+WALK_LOCAL uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
   const layout_luajit_t *l = &layout_of(walk)->luajit;
   uint64_t pc = 0, owner = 0;
   if (!read_ref(walk, cframe + l->cframe_pc, trust_of_vm(walk), &pc)) return 0;
@@ -143,15 +145,16 @@ static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base)
 
 /* While the interpreter runs (x86-64) BASE is rdx and PC is rbx. While it makes or leaves a frame, whose slots are being
  * written then, rbx holds what that frame's link is or was, and on the way back to C the base of the C function's frame. */
-static void find_tops_in_vm(walk_t *walk, luajit_top_t tops[MAX_TOPS]) {
+static void find_tops_in_vm(walk_t *walk) {
+  walk_top_t *tops = walk->tops;
   const uint64_t *r = walk->registers.values;
   uint64_t base = r[X64_RDX], pc = r[X64_RBX];
   if (walk->registers.count <= X64_RDX) return;
-  tops[0] = (luajit_top_t){base, pc};
-  tops[1] = (luajit_top_t){r[X64_RBP], pc}; /* just back from C code, which spoils rdx */
+  tops[0] = (walk_top_t){base, pc};
+  tops[1] = (walk_top_t){r[X64_RBP], pc}; /* just back from C code, which spoils rdx */
   uint64_t caller = luajit_caller_of(walk, base - SLOT, (int64_t)pc, WALK_GUESS);
-  if (caller != 0) tops[2] = (luajit_top_t){caller + SLOT, (pc & LINK_TYPE) == LINK_LUA ? pc : 0};
-  tops[3] = (luajit_top_t){pc, 0};
+  if (caller != 0) tops[2] = (walk_top_t){caller + SLOT, (pc & LINK_TYPE) == LINK_LUA ? pc : 0};
+  tops[3] = (walk_top_t){pc, 0};
 }
 
 static bool is_in_vm(const walk_t *walk) {
@@ -186,25 +189,26 @@ static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
 
 /* In a trace the VM knows. C code called by the interpreter has BASE in rbp and PC in its C frame. What the state says is old while
  * either runs, but right enough while a frame is being made. */
-WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state, luajit_top_t tops[MAX_TOPS]) {
+WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
+  walk_top_t *tops = walk->tops;
   uint64_t jit_base;
-  for (uint32_t i = 0; i < MAX_TOPS; i++) tops[i] = (luajit_top_t){0, 0};
+  for (uint32_t i = 0; i < WALK_MAX_TOPS; i++) tops[i] = (walk_top_t){0, 0};
   read_vm(walk, state, &jit_base);
   if (is_calm(walk)) { /* the VM has written its base down before it called C code */
-    tops[0] = (luajit_top_t){jit_base != 0 ? jit_base : state->call,
-                             jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
+    tops[0] = (walk_top_t){jit_base != 0 ? jit_base : state->call,
+                           jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
     return;
   }
   if (jit_base != 0) {
-    tops[0] = (luajit_top_t){moved(walk, state, jit_base), 0};
+    tops[0] = (walk_top_t){moved(walk, state, jit_base), 0};
     return;
   }
   uint64_t saved_pc = cframe_pc(walk, state->place);
   if (is_in_vm(walk))
-    find_tops_in_vm(walk, tops);
+    find_tops_in_vm(walk);
   else if (walk->registers.count > X64_RBP)
-    tops[0] = (luajit_top_t){walk->registers.values[X64_RBP], saved_pc};
-  tops[MAX_TOPS - 1] = (luajit_top_t){moved(walk, state, state->call), saved_pc};
+    tops[0] = (walk_top_t){walk->registers.values[X64_RBP], saved_pc};
+  tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc};
 }
 
 /* A trace has no pc: it is charged to the line where it starts. */
@@ -225,64 +229,73 @@ static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
 
 /* The C frames of the interpreter, followed along with the Lua frames: which of them ran the frames up to f. */
 typedef struct {
-  walk_t *walk;
-  const walk_state_t *state;
   uint64_t cframe, f;
-  uint64_t callee, pc; /* what is asked for, and the answer */
-  bool found;
 } cframes_t;
 
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  cframes_t at;
+  uint64_t callee, pc; /* what is asked for, and the answer */
+  bool found;
+} seeking_t;
+
 static long step_cframe(uint32_t i, void *context) {
-  cframes_t *c = context;
-  walk_t *walk = c->walk;
+  seeking_t *s = context;
+  walk_t *walk = s->walk;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
+  uint64_t cframe = s->at.cframe, f = s->at.f;
   int32_t results;
   (void)i;
-  if (c->cframe == 0 ||
-      !walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
+  if (cframe == 0 ||
+      !walk_read(walk->memory, &results, cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
     return 1;
-  bool protected_only = results < 0 && c->f < c->state->stack + (uint64_t)(-(int64_t)results);
-  if (!protected_only && c->f < c->callee) {
-    c->pc = cframe_pc(walk, c->cframe);
-    c->found = true;
+  bool protected_only = results < 0 && f < s->state->stack + (uint64_t)(-(int64_t)results);
+  if (!protected_only && f < s->callee) {
+    s->pc = cframe_pc(walk, cframe);
+    s->found = true;
     return 1;
   }
   link_t link = {0, LINK_C};
-  if (!protected_only && !read_link(walk, c->f, &link)) return 1;
+  if (!protected_only && !read_link(walk, f, &link)) return 1;
   if (protected_only || (link.link & LINK_TYPE) == LINK_C) {
-    if (!walk_read(walk->memory, &c->cframe, c->cframe + l->cframe_previous, 8, trust_of_vm(walk))) return 1;
-    c->cframe &= ~(uint64_t)3;
+    if (!walk_read(walk->memory, &cframe, cframe + l->cframe_previous, 8, trust_of_vm(walk))) return 1;
+    s->at.cframe = cframe & ~(uint64_t)3;
   }
-  if (!protected_only) c->f = luajit_caller_of(walk, c->f, link.link, trust_of_vm(walk));
-  return c->f == 0;
+  if (!protected_only) s->at.f = luajit_caller_of(walk, f, link.link, trust_of_vm(walk));
+  return s->at.f == 0;
 }
 
 /* The pc of a Lua function below one that was called through the C interface (by a finalizer, a hook, an error handler):
  * it stands in the C frame of the interpreter that ran it. Follows the frames from where it was left, as LuaJIT does. */
-static uint64_t pc_below_c(cframes_t *c, uint64_t callee) {
-  c->callee = callee;
-  c->found = false;
-  walk_loop(MAX_STEPS, step_cframe, c);
-  if (c->found) return c->pc;
+WALK_APART uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t callee) {
+  if (!walk_given(walk) || !walk_given(state) || !walk_given(c)) return 0;
+  seeking_t seeking = {.walk = walk, .state = state, .at = *c, .callee = callee};
+  walk_loop(MAX_STEPS, step_cframe, &seeking);
+  *c = seeking.at;
+  if (seeking.found) return seeking.pc;
   c->cframe = 0; /* it leads nowhere: not tried again in this walk */
   return 0;
 }
 
-static uint64_t return_pc(cframes_t *c, uint64_t f, int64_t link) {
-  walk_t *walk = c->walk;
+WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t f,
+                              int64_t link) {
   uint64_t pc = 0;
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
   if ((link & LINK_TYPE_P) == LINK_CONT) {
     if (two_slots(walk)) return walk_read(walk->memory, &pc, f - 2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
     return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_GUESS) ? pc : 0;
   }
-  return (link & LINK_TYPE) == LINK_C ? pc_below_c(c, f) : 0;
+  return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;
 }
 
 WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
 #if !defined __bpf__
   if (walk->memory->expect != NULL && state->stack_end > state->stack)
     walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, state->stack_end + 64 * SLOT);
+#else
+  (void)walk;
+  (void)state;
 #endif
 }
 
@@ -302,28 +315,31 @@ WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {
 }
 
 typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
   cframes_t cframes;
   uint64_t f, end, bottom; /* the frame at hand; where to stop; the coroutine's first */
   uint64_t pc;             /* of the function at hand */
   uint64_t distance;       /* to the caller's frame: the same for the same link */
-  int64_t last_link;
-  uint32_t inner; /* where in walk->frames the function above stands, from 1 */
+  int64_t last_link;       /* of the frame above, LINK_LUA at first */
+  uint32_t inner;          /* where in walk->frames the function above stands, from 1 */
   walk_reason_t reason;
-  bool running, finalizes, copy_above, finalizer_above, called_by_c;
+  bool running, finalizes;
 } frames_t;
 
 /* False when there is no function there. */
-static bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t trust) {
-  walk_t *walk = s->cframes.walk;
+WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t trust) {
+  walk_t *walk = s->walk;
   uint32_t count = walk->frame_count, inner = s->inner;
   if (count >= WALK_MAX_FRAMES) return false;
   walk_frame_t *frame = &walk->frames[count];
   if (inner != 0 && inner <= WALK_MAX_FRAMES && walk->frames[inner - 1].function == function)
     *frame = walk->frames[inner - 1]; /* recursion */
-  else if (!read_function(walk, function, trust, frame))
+  else if (!read_object(walk, function, trust, frame))
     return false;
 #if !defined __bpf__
-  if (s->finalizer_above && frame->kind == WALK_LUA && count + 1 < WALK_MAX_FRAMES) {
+  bool finalizer_above = s->finalizes && (s->last_link & LINK_TYPE_P) == LINK_CP;
+  if (finalizer_above && frame->kind == WALK_LUA && count + 1 < WALK_MAX_FRAMES) {
     walk_frame_t caller =
         *frame; /* a Lua function calls nothing through the C interface: the collector did */
     walk_add_collector(walk);
@@ -333,9 +349,9 @@ static bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t tru
 #endif
   s->inner = walk->frame_count = count + 1;
   if (frame->kind != WALK_LUA) return true;
-  if (s->called_by_c) walk->links_unsure = true;
+  if ((s->last_link & LINK_TYPE) == LINK_C) walk->links_unsure = true;
   if (top && s->running && walk->trace != 0)
-    s->pc = trace_start(walk, s->cframes.state->global, frame->proto) + INSTRUCTION;
+    s->pc = trace_start(walk, s->state->global, frame->proto) + INSTRUCTION;
   frame->pc = s->pc > INSTRUCTION ? s->pc - INSTRUCTION : 0;
   return true;
 }
@@ -347,8 +363,8 @@ static long end_frames(frames_t *s, walk_reason_t reason) {
 
 static long step_frame(uint32_t depth, void *context) {
   frames_t *s = context;
-  walk_t *walk = s->cframes.walk;
-  const walk_state_t *state = s->cframes.state;
+  walk_t *walk = s->walk;
+  const walk_state_t *state = s->state;
   walk_trust_t trust = trust_at(walk, depth, s->running);
   uint64_t f = s->f;
   link_t link;
@@ -358,17 +374,15 @@ static long step_frame(uint32_t depth, void *context) {
 #if !defined __bpf__
   if (walk->links != NULL) luajit_keep_link(walk, state, f);
 #endif
-  if (link.function != state->state && !s->copy_above) { /* the state itself stands for no function */
+  bool is_copied = (s->last_link & LINK_TYPE_P) == LINK_VARG; /* above */
+  if (link.function != state->state && !is_copied) {          /* the state itself stands for no function */
     if (walk->frame_count >= WALK_MAX_FRAMES) {
       walk->truncated = true;
       return end_frames(s, WALK_OK);
     }
     if (!add_frame(s, link.function, depth == 0, trust)) return end_frames(s, WALK_BAD_FUNCTION);
   }
-  s->called_by_c = (link.link & LINK_TYPE) == LINK_C;
-  s->finalizer_above = s->finalizes && (link.link & LINK_TYPE_P) == LINK_CP;
-  s->copy_above = (link.link & LINK_TYPE_P) == LINK_VARG;
-  if (!s->copy_above) s->pc = return_pc(&s->cframes, f, link.link);
+  if ((link.link & LINK_TYPE_P) != LINK_VARG) s->pc = return_pc(walk, state, &s->cframes, f, link.link);
   if (link.link != s->last_link) {
     uint64_t caller = luajit_caller_of(walk, f, link.link, trust);
     if (caller == 0) return end_frames(s, WALK_BAD_LINK);
@@ -380,10 +394,13 @@ static long step_frame(uint32_t depth, void *context) {
   return 0;
 }
 
-WALK_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state, const luajit_top_t *top,
-                                          bool running, uint64_t end) {
+WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state,
+                                                const walk_top_t *top, bool running, uint64_t end) {
+  if (!walk_given(walk) || !walk_given(state) || !walk_given(top)) return WALK_BAD_BASE;
   uint64_t start = top->base - SLOT;
-  frames_t frames = {.cframes = {.walk = walk, .state = state, .cframe = state->place, .f = start},
+  frames_t frames = {.walk = walk,
+                     .state = state,
+                     .cframes = {state->place, start},
                      .f = start,
                      .end = end,
                      .bottom = bottom_of(walk, state),
@@ -395,23 +412,34 @@ WALK_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *stat
   return frames.reason;
 }
 
-WALK_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running) {
-  luajit_top_t tops[MAX_TOPS];
-  uint32_t before = walk->frame_count;
-  walk_reason_t reason = WALK_BAD_BASE;
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  uint32_t before; /* walk->frame_count */
+  walk_reason_t reason;
+} tries_t;
+
+static long step_top(uint32_t i, void *context) {
+  tries_t *tries = context;
+  if (i >= WALK_MAX_TOPS) return 1;
+  const walk_top_t *top = &tries->walk->tops[i];
+  if (top->base == 0 || !luajit_is_base(tries->walk, tries->state, top->base)) return 0;
+  tries->walk->frame_count = tries->before;
+  tries->reason = luajit_walk_from(tries->walk, tries->state, top, true, 0);
+  return tries->reason == WALK_OK;
+}
+
+WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running) {
+  if (!walk_given(walk) || !walk_given(state)) return WALK_NO_STATE;
+  tries_t tries = {.walk = walk, .state = state, .before = walk->frame_count, .reason = WALK_BAD_BASE};
   luajit_expect(walk, state);
   if (!running) { /* HEAD runs finalizers on a state of their own */
-    tops[0] = (luajit_top_t){state->call, cframe_pc(walk, state->place)};
-    return luajit_walk_from(walk, state, &tops[0], false, 0);
+    walk_top_t top = {state->call, cframe_pc(walk, state->place)};
+    return luajit_walk_from(walk, state, &top, false, 0);
   }
-  luajit_find_tops(walk, state, tops);
-  for (uint32_t i = 0; i < MAX_TOPS; i++) {
-    if (tops[i].base == 0 || !luajit_is_base(walk, state, tops[i].base)) continue;
-    walk->frame_count = before;
-    reason = luajit_walk_from(walk, state, &tops[i], true, 0);
-    if (reason == WALK_OK) break;
-  }
-  return reason;
+  luajit_find_tops(walk, state);
+  walk_loop(WALK_MAX_TOPS, step_top, &tries);
+  return tries.reason;
 }
 
 /* -- functions --------------------------------------------------------------------------------------------------- */

@@ -9,14 +9,12 @@
 
 enum {
   SLOT = 8,
-  INSTRUCTION = 4,
   TYPE_THREAD = 6, /* of objects: the complement of a value's type */
   TYPE_FUNCTION = 8,
   FF_LUA = 0, /* ffid: Lua function, C function; built-ins above */
   FF_C = 1,
   MAX_STEPS = 4096,
-  GUESSED_FRAMES = 4,
-  MAX_TOPS = 5
+  GUESSED_FRAMES = 4
 };
 
 /* The lowest bits of a frame's link. */
@@ -47,19 +45,14 @@ static inline uint64_t bottom_of(const walk_t *walk, const walk_state_t *state) 
   return state->stack + (two_slots(walk) ? SLOT : 0);
 }
 
-typedef struct {
-  uint64_t base; /* 0: none */
-  uint64_t pc;   /* next instruction of the topmost function, 0 when unknown */
-} luajit_top_t;
-
 /* The link slot of the caller's frame, 0 when the link leads nowhere. */
 WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust);
-WALK_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base);
-/* Where the topmost frame may be, best first. */
-WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state, luajit_top_t tops[MAX_TOPS]);
+WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base);
+/* Where the topmost frame may be: walk->tops. */
+WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state);
 /* The frames from there up to that at `end`, 0: all. */
-WALK_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state, const luajit_top_t *top,
-                                          bool running, uint64_t end);
+WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state,
+                                                const walk_top_t *top, bool running, uint64_t end);
 WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state);
 /* Calm: keeps the frame at f in walk->links. */
 WALK_PLACE void luajit_keep_link(walk_t *walk, const walk_state_t *state, uint64_t f);

@@ -46,17 +46,16 @@ void luajit_keep_link(walk_t *walk, const walk_state_t *state, uint64_t f) {
 }
 
 uint64_t luajit_top(walk_t *walk, const walk_state_t *state) {
-  luajit_top_t tops[MAX_TOPS];
-  luajit_find_tops(walk, state, tops);
-  return luajit_is_base(walk, state, tops[0].base) ? tops[0].base : 0;
+  luajit_find_tops(walk, state);
+  return luajit_is_base(walk, state, walk->tops[0].base) ? walk->tops[0].base : 0;
 }
 
 bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place) {
-  luajit_top_t tops[MAX_TOPS];
   walk->frame_count = walk->link_count = 0;
   walk->truncated = walk->collector_marked = walk->links_unsure = false;
   luajit_expect(walk, state);
-  luajit_find_tops(walk, state, tops);
-  return tops[0].base != 0 &&
-         luajit_walk_from(walk, state, &tops[0], true, state->stack + place) == WALK_OK && !walk->truncated;
+  luajit_find_tops(walk, state);
+  return walk->tops[0].base != 0 &&
+         luajit_walk_from(walk, state, &walk->tops[0], true, state->stack + place) == WALK_OK &&
+         !walk->truncated;
 }

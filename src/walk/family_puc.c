@@ -5,7 +5,7 @@
 
 enum { CALL_BYTES = 96 /* of CallInfo */ };
 
-#define TYPE_FUNCTION 6u /* the lower half of a tag is the type, the same in all versions */
+#define PUC_FUNCTION 6u /* the lower half of a tag is the type, the same in all versions */
 
 static inline uint32_t most(uint32_t a, uint32_t b) {
   return a > b ? a : b;
@@ -59,6 +59,9 @@ WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state) {
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   walk->memory->expect(walk->memory, WALK_CALLS, linked ? 0 : state->first,
                        linked || state->call < state->first ? 0 : state->call + l->ci_size);
+#else
+  (void)walk;
+  (void)state;
 #endif
 }
 
@@ -99,7 +102,7 @@ static walk_reason_t read_closure(walk_t *walk, uint64_t closure, uint32_t tag, 
   uint32_t len = most(l->closure_proto, l->closure_code) + 8;
   if (len > CLOSURE_BYTES || (closure & 7) != 0 || !walk_read(walk->memory, words, closure, len, trust))
     return WALK_BAD_FUNCTION;
-  if ((bytes[l->closure_tag] & 15) != TYPE_FUNCTION) return WALK_BAD_FUNCTION;
+  if ((bytes[l->closure_tag] & 15) != PUC_FUNCTION) return WALK_BAD_FUNCTION;
   bool is_c = l->tag_lua == l->tag_c ? bytes[l->closure_is_c] != 0 : tag == l->tag_c;
   frame->function = closure;
   if (is_c) {
@@ -112,8 +115,8 @@ static walk_reason_t read_closure(walk_t *walk, uint64_t closure, uint32_t tag, 
 }
 
 /* The function in a slot. `trust` is for what the slot leads to: the slot itself is always a guess. */
-static walk_reason_t read_function(walk_t *walk, uint64_t slot, walk_trust_t trust, uint32_t inner,
-                                   walk_frame_t *frame) {
+static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, uint32_t inner,
+                               walk_frame_t *frame) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   uint64_t words[SLOT_BYTES / 8];
   /* while calm a slot inside the stack is whole; outside it is a distance, of a stack that is being moved (5.4.5 on) */
@@ -148,10 +151,10 @@ static uint64_t slot_in_new_stack(walk_t *walk, const walk_state_t *state, uint6
 
 WALK_PLACE walk_reason_t puc_read_called(walk_t *walk, const walk_state_t *state, uint64_t func,
                                          walk_trust_t trust, uint32_t inner, walk_frame_t *frame) {
-  walk_reason_t reason = read_function(walk, func, trust, inner, frame);
+  walk_reason_t reason = read_slot(walk, func, trust, inner, frame);
   if (reason == WALK_OK) return reason;
   uint64_t slot = slot_in_new_stack(walk, state, func);
-  return slot != 0 ? read_function(walk, slot, trust, inner, frame) : reason;
+  return slot != 0 ? read_slot(walk, slot, trust, inner, frame) : reason;
 }
 
 WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state) {
@@ -285,7 +288,8 @@ static long step_call(uint32_t depth, void *context) {
   return 0;
 }
 
-WALK_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
+WALK_APART_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
+  if (!walk_given(walk) || !walk_given(state)) return WALK_NO_STATE;
   const layout_puc_t *l = &layout_of(walk)->puc;
   calls_t calls = {.walk = walk,
                    .state = state,

@@ -10,7 +10,6 @@
 enum {
   CLOSURE_BYTES = 48,
   SLOT_BYTES = 16,
-  INSTRUCTION = 4,
   RESERVE = 64 * SLOT_BYTES /* slots kept above the end of a stack, and some */
 };
 

@@ -31,7 +31,7 @@ static long step_known(uint32_t i, void *context) {
   return listing->walk->states[i].state == listing->wanted;
 }
 
-static bool is_known(walk_t *walk, uint64_t state) {
+WALK_LOCAL bool is_known(walk_t *walk, uint64_t state) {
   listing_t listing = {walk, state, 0};
   if (walk->state_count == 0) return false;
   walk_loop(walk->state_count, step_known, &listing);
@@ -51,7 +51,7 @@ static long step_shift(uint32_t i, void *context) {
 }
 
 /* Of equal places what was found last stands further in. */
-static void insert(walk_t *walk, const walk_state_t *state) {
+WALK_LOCAL void insert(walk_t *walk, const walk_state_t *state) {
   listing_t listing = {walk, state->place, walk->state_count};
   if (walk->state_count >= WALK_MAX_STATES) return;
   walk_loop(WALK_MAX_STATES, step_shift, &listing);
@@ -78,7 +78,7 @@ static bool consistent(walk_t *walk, const walk_state_t *s) {
 
 /* Adds the state at `word` if it runs here. `seen`: the word stands on this native stack or in a register. False when there is
  * no state. */
-static bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
+WALK_LOCAL bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
   walk_state_t state;
   if (is_known(walk, word)) return true;
   if (!walk_state(walk, word, trust, &state)) return false;
@@ -123,7 +123,7 @@ static inline bool is_plausible(const walk_t *walk, uint64_t word) {
          (!walk->stack_known || word < walk->registers.sp - 65536 || word >= walk->stack_high);
 }
 
-static void look_at(walk_t *walk, uint64_t word) {
+WALK_LOCAL void look_at(walk_t *walk, uint64_t word) {
   if (!is_plausible(walk, word) || walk->looks == 0) return;
   uint64_t *recent = &walk->recent[walk_word_slot(word) % WALK_WORDS];
   if (*recent == word) return;
@@ -188,9 +188,8 @@ static long step_scan(uint32_t i, void *context) {
   uint64_t bound = bound_of(walk, scan->beyond), left = scan->end - scan->at;
   if (bound != 0 && scan->at >= bound) return 1;
   uint32_t count = left < sizeof walk->words ? (uint32_t)left / 8 : WALK_WORDS;
-  if (count == 0 || count > WALK_WORDS ||
-      !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS))
-    return 1;
+  count = walk_bounded(count, WALK_WORDS);
+  if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
   walk_loop(count, step_word, scan);
   scan->at += sizeof walk->words;
   return 0;
@@ -198,7 +197,7 @@ static long step_scan(uint32_t i, void *context) {
 
 /* Scans the native stack from `from` until the place of the innermost state above `beyond` (0: of any), or for
  * WALK_SCAN_BYTES. */
-static void scan_stack(walk_t *walk, uint64_t from, uint64_t beyond) {
+WALK_LOCAL void scan_stack(walk_t *walk, uint64_t from, uint64_t beyond) {
   scan_t scan = {walk, (from + 7) & ~(uint64_t)7,
                  walk->stack_high - from < WALK_SCAN_BYTES ? walk->stack_high : from + WALK_SCAN_BYTES,
                  beyond};
@@ -290,8 +289,9 @@ static long step_keep(uint32_t i, void *context) {
   return 0;
 }
 
-WALK_PLACE walk_reason_t walk_find(walk_t *walk) {
+WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
   scan_t scan = {.walk = walk};
+  if (!walk_given(walk)) return WALK_NO_STATE;
   __builtin_memset(walk->recent, 0, sizeof walk->recent);
   keep_last(walk);
   walk->state_count = 0;

@@ -26,6 +26,12 @@ static inline const layout_t *layout_of(const walk_t *walk) {
 
 #define walk_loop(most, step, context) bpf_loop(most, step, context, 0)
 
+/* The value, which is at most so much: where the compiler knows that and the verifier does not. */
+static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
+  __asm__ volatile("" : "+r"(value));
+  return value > most ? most : value;
+}
+
 /* What only those use who live in the process. */
 static inline bool is_calm(const walk_t *walk) {
   (void)walk;
@@ -54,6 +60,11 @@ static inline const layout_t *layout_of(const walk_t *walk) {
 __attribute__((always_inline)) static inline void walk_loop(uint32_t most, walk_step_t *step, void *context) {
   for (uint32_t i = 0; i < most && step(i, context) == 0; i++) {
   }
+}
+
+static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
+  (void)most;
+  return value;
 }
 
 static inline bool is_calm(const walk_t *walk) {

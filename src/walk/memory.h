@@ -25,13 +25,24 @@ typedef struct walk_memory {
 
 #if defined __bpf__
 
-#define WALK_PLACE static __attribute__((unused)) /* of functions: BPF takes one unit */
+/* Of functions: BPF takes one unit, and calls go 8 deep at most. */
+#define WALK_LOCAL static inline __attribute__((always_inline, unused))
+#define WALK_PLACE WALK_LOCAL
+/* Verified on its own, whatever it is called with: pointers may be NULL as far as it knows. */
+#define WALK_APART __attribute__((noinline, weak))
+#define WALK_APART_PLACE WALK_APART
+#define walk_given(pointer) ((pointer) != NULL)
 
-#define walk_read(memory, to, from, len, trust) (bpf_probe_read_user(to, len, (const void *)(from)) == 0)
+#define walk_read(memory, to, from, len, trust) \
+  ((void)(trust), bpf_probe_read_user(to, len, (const void *)(from)) == 0)
 
 #else
 
+#define WALK_LOCAL static
 #define WALK_PLACE
+#define WALK_APART static
+#define WALK_APART_PLACE
+#define walk_given(pointer) true
 
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
                              walk_trust_t trust) {

@@ -24,7 +24,8 @@ enum {
   WALK_RULED_OUT = 1024,   /* words remembered not to be one */
   WALK_WORDS = 64,         /* of it read at a time */
   WALK_BUFFER = 192,       /* bytes of a structure read at a time */
-  WALK_NEAR_IMAGES = 8
+  WALK_NEAR_IMAGES = 8,
+  WALK_MAX_TOPS = 5
 };
 
 typedef enum {
@@ -97,6 +98,12 @@ typedef struct {
   uint32_t frames;       /* walk->frame_count before it */
 } walk_link_t;
 
+/* LuaJIT: where the topmost frame may be. */
+typedef struct {
+  uint64_t base; /* 0: none */
+  uint64_t pc;   /* next instruction of the topmost function, 0 when unknown */
+} walk_top_t;
+
 /* LuaJIT: what the VM was doing. */
 typedef enum {
   WALK_VM_NONE, /* PUC */
@@ -152,6 +159,7 @@ typedef struct walk {
   uint64_t words[WALK_WORDS];              /* of the native stack */
   uint64_t recent[WALK_WORDS];             /* words looked at in this walk, by walk_word_slot() */
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
+  walk_top_t tops[WALK_MAX_TOPS];          /* best first */
   uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;
@@ -181,7 +189,7 @@ static inline uint32_t walk_word_slot(uint64_t word) {
 }
 
 /* Finds the coroutines that run on the native stack: walk->states. */
-WALK_PLACE walk_reason_t walk_find(walk_t *walk);
+WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk);
 /* Their frames, one stack from the leaf to the root: walk->frames. */
 WALK_PLACE walk_reason_t walk_frames(walk_t *walk);
 
