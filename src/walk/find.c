@@ -80,8 +80,8 @@ static bool consistent(walk_t *walk, const walk_state_t *s) {
  * no state. */
 WALK_LOCAL bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
   walk_state_t state;
-  if (is_known(walk, word)) return true;
   if (!walk_state(walk, word, trust, &state)) return false;
+  if (is_known(walk, word)) return true;
   if (!on_stack(walk, state.place)) {
     if (!seen || !consistent(walk, &state) || !runs_unprotected(walk, &state)) return true;
     state.place = walk->stack_high - 1;
@@ -123,45 +123,38 @@ static inline bool is_plausible(const walk_t *walk, uint64_t word) {
          (!walk->stack_known || word < walk->registers.sp - 65536 || word >= walk->stack_high);
 }
 
-WALK_LOCAL void look_at(walk_t *walk, uint64_t word) {
-  if (!is_plausible(walk, word) || walk->looks == 0) return;
+/* What is plausible is read. True when there is a state, running here or not. */
+WALK_APART bool look_at(walk_t *walk, uint64_t word) {
+  if (!walk_given(walk) || walk->looks == 0) return false;
   uint64_t *recent = &walk->recent[walk_word_slot(word) % WALK_WORDS];
-  if (*recent == word) return;
+  if (*recent == word) return false;
 #if !defined __bpf__
   uint64_t *ruled_out = walk->ruled_out != NULL ? &walk->ruled_out[walk_word_slot(word)] : NULL;
-  if (ruled_out != NULL && *ruled_out == word) return;
+  if (ruled_out != NULL && *ruled_out == word) return false;
 #endif
   *recent = word;
   walk->looks--;
   bool is_state = consider(walk, word, WALK_GUESS, true);
 #if !defined __bpf__
   if (!is_state && ruled_out != NULL) *ruled_out = word;
-#else
-  (void)is_state;
 #endif
+  return is_state;
 }
 
 /* LuaJIT with 32-bit references keeps two of them in a word. */
-static void look_at_word(walk_t *walk, uint64_t word) {
+static inline void look_at_word(walk_t *walk, uint64_t word) {
   const layout_t *layout = layout_of(walk);
   if (layout->family == LAYOUT_LUAJIT && layout->luajit.pointer == 4) {
-    look_at(walk, (uint32_t)word);
+    if (is_plausible(walk, (uint32_t)word)) look_at(walk, (uint32_t)word);
     word >>= 32;
   }
-  look_at(walk, word);
+  if (is_plausible(walk, word)) look_at(walk, word);
 }
 
 typedef struct {
   walk_t *walk;
   uint64_t at, end, beyond;
 } scan_t;
-
-static long step_word(uint32_t i, void *context) {
-  walk_t *walk = ((scan_t *)context)->walk;
-  if (i >= WALK_WORDS) return 1;
-  look_at_word(walk, walk->words[i]);
-  return 0;
-}
 
 /* The place of the innermost state above `beyond`, 0 when there is none. */
 static long step_bound(uint32_t i, void *context) {
@@ -190,7 +183,7 @@ static long step_scan(uint32_t i, void *context) {
   uint32_t count = left < sizeof walk->words ? (uint32_t)left / 8 : WALK_WORDS;
   count = walk_bounded(count, WALK_WORDS);
   if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
-  walk_loop(count, step_word, scan);
+  for (uint32_t k = 0; k < WALK_WORDS && k < count; k++) look_at_word(walk, walk->words[k]);
   scan->at += sizeof walk->words;
   return 0;
 }
@@ -210,13 +203,6 @@ static bool is_settled(walk_t *walk) {
                                                : luajit_runs_lua(walk, &walk->states[0]);
 }
 
-static long step_register(uint32_t i, void *context) {
-  walk_t *walk = ((scan_t *)context)->walk;
-  if (i >= WALK_MAX_REGISTERS) return 1;
-  look_at(walk, walk->registers.values[i]);
-  return 0;
-}
-
 static void find_innermost(walk_t *walk) {
   if (layout_of(walk)->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
@@ -226,8 +212,8 @@ static void find_innermost(walk_t *walk) {
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
     consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_GUESS, false);
   if (is_settled(walk)) return;
-  scan_t scan = {.walk = walk};
-  walk_loop(walk->registers.count, step_register, &scan);
+  for (uint32_t i = 0; i < WALK_MAX_REGISTERS && i < walk->registers.count; i++)
+    if (is_plausible(walk, walk->registers.values[i])) look_at(walk, walk->registers.values[i]);
   if (!is_settled(walk)) scan_stack(walk, walk->registers.sp, 0);
 }
 
