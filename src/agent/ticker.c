@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "agent/perf_clock.h"
-#include "agent/random.h"
+#include "profile/random.h"
 #include "agent/seccomp.h"
 #include "agent/system_call.h"
 #include "agent/tick_event.h"

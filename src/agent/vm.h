@@ -18,7 +18,7 @@
 #include "agent/function.h"
 #include "agent/host_hook.h"
 #include "agent/lua_version.h"
-#include "agent/random.h"
+#include "profile/random.h"
 #include "agent/rate_limit.h"
 #include "agent/ticker.h"
 #include "agent/walked.h"
