@@ -3,8 +3,8 @@
  *
  * Mental model. The engine sleeps until the next tick; gaps are random, uniform in half to one and a half periods. At a tick each
  * thread that the scheduler calls running is stopped alone, its stack is walked, and it is let go; then the sample is handed out. A
- * thread that waits for the processor counts as running, so on a machine with more work than processors its time comes out as
- * what it would have used.
+ * thread that waits for a processor is called running, too. So that its samples tell what it used and not what it would have liked to
+ * use, it is passed over when it has had a sample for all the CPU time it got.
  *
  * Nothing is waited for without a bound: what does not stop in time is left to stopped_threads_settle(). */
 #include <dirent.h>
@@ -24,13 +24,17 @@
 
 enum {
   PATIENCE_NS = 20 * 1000000, /* for a thread to stop */
-  THREADS = 64                /* whose last walk is kept: a walk that knows it reads less */
+  CPU_STEP_NS = 20 * 1000000, /* in which the kernel tells CPU time, and more */
+  MOST_DUE_NS = 1000000000,
+  THREADS = 64 /* whose last walk is kept: a walk that knows it reads less */
 };
 
 typedef struct {
   pid_t tid;
   uint64_t space;
   uint64_t used; /* number of the tick */
+  int64_t cpu;   /* that it had used by then, ns … */
+  int64_t due;   /* … and of it what it was not sampled for yet */
   size_t lua;    /* the one that was found */
   walk_t walk;
 } thread_t;
@@ -120,22 +124,33 @@ static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched
   e->take(e->context, &sample);
 }
 
-static void sample_thread(ptrace_engine_t *e, watched_t *w, pid_t tid) {
-  stopped_thread_t stopped = {.tid = tid};
-  thread_t *t = thread_of(e, tid, w->space);
-  int64_t since = clock_now();
+/* Whether it has used the processor for another sample. At first sight that is taken for granted, and so much more that the kernel's
+ * steps of counting do not matter. */
+static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu) {
+  t->due += t->used == 0 ? 2 * e->period + CPU_STEP_NS : cpu - t->cpu;
+  if (t->due > MOST_DUE_NS) t->due = MOST_DUE_NS; /* of ticks that were missed */
+  t->cpu = cpu;
+  t->used = e->ticks;
+  if (t->due <= 0) return false;
+  t->due -= e->period;
+  return true;
+}
+
+static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
+  stopped_thread_t stopped = {.tid = t->tid};
   int error;
   if (!stopped_thread_ask(&stopped, &error)) {
     if (error != ESRCH) e->counts.missed++;
     return;
   }
   thread_answer_t answer = stopped_thread_await(&stopped, PATIENCE_NS);
+  int64_t since =
+      clock_now(); /* it may have waited for the processor before, and did not stop until it got it */
   walk_reason_t reason = WALK_NO_STATE;
   if (stopped.stopped) {
     remote_init(e->remote, w->pid); /* forgets: it has run */
     t->walk.memory = &e->remote->memory;
     t->walk.mark_functions = true;
-    t->used = e->ticks;
     watched_aim(w, &t->walk, &stopped.registers);
     reason = walk_thread(w, t);
   }
@@ -146,16 +161,18 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, pid_t tid) {
   }
   e->counts.stops++;
   e->counts.stopped_ns += (uint64_t)(clock_now() - since);
-  hand_out(e, &t->walk, w, tid, w->space, w->luas[t->lua].index, reason);
+  hand_out(e, &t->walk, w, t->tid, w->space, w->luas[t->lua].index, reason);
 }
 
 /* -- a tick ---------------------------------------------------------------------------------------------------------- */
 
-static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t space) {
+static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t space, int64_t cpu) {
+  thread_t *t = thread_of(e, tid, space);
+  if (!is_due(e, t, cpu)) return;
   if (space != w->space)
     hand_out(e, NULL, w, tid, space, 0, WALK_NO_STATE);
   else
-    sample_thread(e, w, tid);
+    sample_thread(e, w, t);
 }
 
 static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
@@ -167,7 +184,7 @@ static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
     process_stat_t stat;
     pid_t tid = (pid_t)atoi(entry->d_name);
     if (tid > 0 && process_stat_of_thread(&stat, w->pid, tid) && stat.state == 'R')
-      tick_thread(e, w, tid, space);
+      tick_thread(e, w, tid, space, stat.cpu);
   }
   closedir(folder);
 }
@@ -182,7 +199,7 @@ static void tick(ptrace_engine_t *e) {
     if (stat.threads > 1)
       tick_threads(e, w, stat.space);
     else if (stat.state == 'R')
-      tick_thread(e, w, w->pid, stat.space);
+      tick_thread(e, w, w->pid, stat.space, stat.cpu);
   }
 }
 
@@ -241,6 +258,7 @@ static bool add_process(engine_t *engine, pid_t pid, const runtimes_t *runtimes,
     watched_close(w);
     return false;
   }
+  if (e->watched_count == 0) e->next = clock_now(); /* ticks of nothing are not missed */
   e->watched[e->watched_count++] = w;
   return true;
 }

@@ -12,6 +12,8 @@
 enum {
   FIELD_STATE = 3,
   FIELD_PARENT = 4,
+  FIELD_USER_TIME = 14,
+  FIELD_SYSTEM_TIME = 15,
   FIELD_THREADS = 20,
   FIELD_STARTED = 22,
   FIELD_CODE = 26,
@@ -22,6 +24,8 @@ enum {
   FIELD_BREAK = 47
 };
 
+enum { TICKS_IN_A_SECOND = 100 /* of what the kernel tells programs, on every platform that this is for */ };
+
 static uint64_t mix(uint64_t sum, uint64_t value) {
   return (sum ^ value) * 0x9e3779b97f4a7c15u + (sum >> 29);
 }
@@ -30,6 +34,10 @@ static void take_field(process_stat_t *stat, int field, uint64_t value) {
   switch (field) {
     case FIELD_PARENT:
       stat->parent = (pid_t)value;
+      break;
+    case FIELD_USER_TIME:
+    case FIELD_SYSTEM_TIME:
+      stat->cpu += (int64_t)(value * 1000000000 / TICKS_IN_A_SECOND);
       break;
     case FIELD_THREADS:
       stat->threads = (uint32_t)value;

@@ -14,6 +14,7 @@ typedef struct {
   char state;              /* of the scheduler: R, S, D, T, Z … */
   pid_t parent;
   uint32_t threads;
+  int64_t cpu; /* that it has used, ns, in steps of some milliseconds; of a process, by all its threads */
   uint64_t started; /* in ticks since boot: with the number it names a process for good */
   /* Where the program's parts lie, and when the process began: another one after exec. Two executions of one program with the same
    * arguments, and without address space randomisation, are not told apart. */

@@ -292,7 +292,7 @@ bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
 void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   recording_counts(r->recording, counts);
   r->engine->counts(r->engine, &counts->engine);
-  counts->lost = counts->engine.lost + counts->engine.late + counts->engine.missed;
+  counts->lost = counts->engine.lost + counts->engine.missed; /* after late ticks the next make up for them */
   counts->targets = r->count;
   counts->found = r->found;
   counts->failed = r->failed;
