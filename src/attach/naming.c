@@ -12,14 +12,24 @@
 #include <unistd.h>
 
 #include "name/definition.h"
+#include "name/place.h"
 #include "name/source.h"
 #include "profile/mem.h"
 
-enum { CACHED = 256, CHUNK = 65536, MOST_SYMBOLS = 1 << 20, SHOWN_CHUNK = 60, REGISTERED_NAME = 64 };
+enum {
+  CACHED = 256,
+  FILES = 32,
+  FILE_BYTES = 2 << 20,
+  CHUNK = 65536,
+  MOST_SYMBOLS = 1 << 20,
+  SHOWN_CHUNK = 60,
+  REGISTERED_NAME = 64
+};
 
+/* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
 typedef struct {
-  bool asked;
-  char *text; /* of the file, NULL: it cannot be read */
+  char *path; /* NULL: this place is free */
+  char *text; /* NULL: it cannot be read */
   size_t len;
 } file_t;
 
@@ -30,88 +40,99 @@ typedef struct {
 
 struct naming {
   target_t *target;
-  const snapshot_t *snapshot;
-  file_t *files;    /* by source */
+  file_t files[FILES];
+  size_t next_file; /* to be replaced */
+  size_t file_bytes;
   cached_t *cached; /* C functions, by address */
 };
 
-naming_t *naming_open(target_t *target, const snapshot_t *snapshot) {
+naming_t *naming_open(target_t *target) {
   naming_t *n = mem_alloc(sizeof *n);
   if (n == NULL) return NULL;
   n->target = target;
-  n->snapshot = snapshot;
-  n->files = mem_alloc((snapshot->source_count + 1) * sizeof *n->files);
   n->cached = mem_alloc(CACHED * sizeof *n->cached);
   remote_forget(target->remote); /* the process runs */
-  if (n->files != NULL && n->cached != NULL) return n;
+  if (n->cached != NULL) return n;
   naming_close(n);
   return NULL;
 }
 
+static void forget_file(naming_t *n, file_t *file) {
+  n->file_bytes -= file->len;
+  mem_free(file->path);
+  mem_free(file->text);
+  *file = (file_t){NULL, NULL, 0};
+}
+
 void naming_close(naming_t *n) {
   if (n == NULL) return;
-  for (size_t i = 0; n->files != NULL && i < n->snapshot->source_count; i++) mem_free(n->files[i].text);
-  mem_free(n->files);
+  for (size_t i = 0; i < FILES; i++) forget_file(n, &n->files[i]);
   mem_free(n->cached);
   mem_free(n);
 }
 
 /* -- Lua functions ------------------------------------------------------------------------------------------------- */
 
-/* The text that the lines of a source count in. */
-static const file_t *text_of(naming_t *n, uint32_t index) {
-  const snapshot_source_t *source = &n->snapshot->sources[index];
-  file_t *file = &n->files[index];
-  char path[PATH_MAX + 64];
-  if (file->asked) return file;
-  file->asked = true;
-  if (source->len < 2 || source->text[0] != '@' || source->len > PATH_MAX ||
-      memchr(source->text, '\0', source->len) != NULL)
-    return file;
-  const char *name = source->text + 1;
-  snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
-           name[0] == '/' ? "root" : "cwd/", (int)source->len - 1, name);
+/* The file at `path`, read once as long as it is kept. NULL when memory is out. */
+static const file_t *file_at(naming_t *n, const char *path) {
+  for (size_t i = 0; i < FILES; i++)
+    if (n->files[i].path != NULL && strcmp(n->files[i].path, path) == 0) return &n->files[i];
+  char *copy = mem_alloc(strlen(path) + 1);
+  if (copy == NULL) return NULL;
+  file_t *file = &n->files[n->next_file];
+  n->next_file = (n->next_file + 1) % FILES;
+  forget_file(n, file);
+  file->path = strcpy(copy, path);
   file->text = source_read_file(path, &file->len);
+  if (file->text == NULL) file->len = 0;
+  n->file_bytes += file->len;
+  for (size_t i = n->next_file; n->file_bytes > FILE_BYTES && &n->files[i] != file; i = (i + 1) % FILES)
+    forget_file(n, &n->files[i]); /* the oldest first */
   return file;
 }
 
-static void name_lua(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
-  const snapshot_source_t *source =
-      frame->source < SNAPSHOT_SOURCES ? &n->snapshot->sources[frame->source] : NULL;
-  char line[16] = "";
-  if (frame->line > 0) snprintf(line, sizeof line, ":%d", (int)frame->line);
-  if (source == NULL || source->len == 0) {
-    snprintf(named->place, sizeof named->place, "?%s", line);
-  } else if (source->text[0] == '@' || source->text[0] == '=') {
-    size_t len = source->len - 1, most = sizeof named->place - sizeof line, cut = len > most ? len - most : 0;
-    snprintf(named->place, sizeof named->place, "%.*s%s", (int)(len - cut), source->text + 1 + cut, line);
-  } else {
-    size_t len = 0;
-    while (len < source->len && len < SHOWN_CHUNK && source->text[len] != '\n') len++;
-    snprintf(named->place, sizeof named->place, "[string \"%.*s%s\"]%s", (int)len, source->text,
-             len < source->len ? "..." : "", line);
+static bool is_chunk(const naming_function_t *f) {
+  return f->source != NULL && f->source_len > 0 && f->source[0] != '@' && f->source[0] != '=';
+}
+
+size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  char path[PATH_MAX + 64];
+  if (f->defined <= 0) return 0;
+  if (is_chunk(f)) return definition_name(f->source, f->source_len, (uint32_t)f->defined, name, NAMING_NAME);
+  if (f->source == NULL || f->source_len < 2 || f->source[0] != '@' || f->source_len > PATH_MAX ||
+      memchr(f->source, '\0', f->source_len) != NULL)
+    return 0;
+  snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
+           f->source[1] == '/' ? "root" : "cwd/", (int)f->source_len - 1, f->source + 1);
+  const file_t *file = file_at(n, path);
+  if (file == NULL || file->text == NULL) return 0;
+  return definition_name(file->text, file->len, (uint32_t)f->defined, name, NAMING_NAME);
+}
+
+static void place_lua(const naming_function_t *f, named_t *named) {
+  char line[16] = "", chunk[PLACE_CHUNK];
+  if (f->line > 0) snprintf(line, sizeof line, ":%d", (int)f->line);
+  place_t file = place_file(f->source, f->source != NULL ? f->source_len : 0, chunk);
+  size_t most = sizeof named->place - sizeof line, len = file.len < most ? file.len : most;
+  snprintf(named->place, sizeof named->place, "%.*s%s", (int)len, file.bytes + (file.len - len), line);
+}
+
+static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
+  place_lua(f, named);
+  if (f->defined <= 0) { /* below: of LuaJIT's own library */
+    snprintf(named->name, sizeof named->name, f->defined == 0 ? "main chunk" : "built-in function");
+    return;
   }
-  named->name[0] = '\0';
-  if (frame->defined <= 0) { /* below: of LuaJIT's own library */
-    snprintf(named->name, sizeof named->name, frame->defined == 0 ? "main chunk" : "built-in function");
-  } else if (source != NULL && source->len > 0 && source->text[0] != '=') {
-    bool chunk = source->text[0] != '@';
-    const file_t *file = chunk ? NULL : text_of(n, frame->source);
-    const char *text = chunk ? source->text : file->text;
-    if (text != NULL)
-      definition_name(text, chunk ? source->len : file->len, (uint32_t)frame->defined, named->name,
-                      sizeof named->name);
-  }
-  if (named->name[0] != '\0') return;
+  if (naming_definition(n, f, named->name) > 0) return;
   const char *base = "?";
   int len = 1;
-  if (source != NULL && source->len > 1 && (source->text[0] == '@' || source->text[0] == '=')) {
-    const char *slash = memrchr(source->text, '/', source->len);
-    base = slash != NULL ? slash + 1 : source->text + 1;
-    len = (int)(source->text + source->len - base);
+  if (f->source != NULL && f->source_len > 1 && !is_chunk(f)) {
+    const char *slash = memrchr(f->source, '/', f->source_len);
+    base = slash != NULL ? slash + 1 : f->source + 1;
+    len = (int)(f->source + f->source_len - base);
   }
   snprintf(named->name, sizeof named->name, "function <%.*s:%d>",
-           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)frame->defined);
+           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)f->defined);
 }
 
 /* -- C functions ------------------------------------------------------------------------------------------------------ */
@@ -196,7 +217,7 @@ static bool find_symbol(naming_t *n, const map_t *map, uint64_t code, char *name
   return found;
 }
 
-static void name_c(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
+static void name_c(naming_t *n, const naming_function_t *frame, named_t *named) {
   const map_t *map = maps_find(&n->target->maps, frame->code);
   char registered[REGISTERED_NAME];
   snprintf(named->place, sizeof named->place, "[C]");
@@ -216,7 +237,7 @@ static void name_c(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
              (unsigned long long)(frame->code - maps_image(&n->target->maps, map)->start));
 }
 
-void naming_frame(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
+void naming_frame(naming_t *n, const naming_function_t *frame, named_t *named) {
   if (frame->kind == WALK_LUA) {
     name_lua(n, frame, named);
     return;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "attach/naming.h"
+#include "attach/snapshot.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
 
@@ -41,12 +42,25 @@ typedef struct {
   naming_t *naming;
 } printing_t;
 
+static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named_t *named) {
+  naming_function_t function = {.kind = frame->kind,
+                                .ffid = frame->ffid,
+                                .code = frame->code,
+                                .line = frame->line,
+                                .defined = frame->defined};
+  if (frame->source < SNAPSHOT_SOURCES) {
+    function.source = p->snapshot->sources[frame->source].text;
+    function.source_len = p->snapshot->sources[frame->source].len;
+  }
+  naming_frame(p->naming, &function, named);
+}
+
 static void print_stack(const printing_t *p, const snapshot_stack_t *stack) {
   sink_format(p->sink, "  %s 0x%llx, %s\n", stack->main ? "main thread" : "coroutine",
               (unsigned long long)stack->state, status_text(stack));
   for (size_t i = 0; i < stack->count; i++) {
     named_t named;
-    naming_frame(p->naming, &p->snapshot->frames[stack->first + i], &named);
+    name_frame(p, &p->snapshot->frames[stack->first + i], &named);
     sink_text(p->sink, "    ");
     attach_print(p->sink, named.name);
     for (size_t used = strlen(named.name); used < NAME_COLUMNS; used++) sink_text(p->sink, " ");
@@ -115,17 +129,11 @@ static void print_runtimes(const printing_t *p) {
   sink_format(p->sink, "stopped for %.1f ms\n", target_held_ms(p->target));
 }
 
-static bool any_lua(const runtimes_t *runtimes) {
-  for (size_t i = 0; i < runtimes->count; i++)
-    if (runtimes->runtimes[i].layout != NULL) return true;
-  return false;
-}
-
 static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink, failure_t *failure) {
   snapshot_t snapshot;
   bool ok = snapshot_take(&snapshot, target, runtimes);
   target_release(target);
-  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, &snapshot) : NULL};
+  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target) : NULL};
   ok = printing.naming != NULL;
   if (ok) {
     attach_print_head(sink, target);
@@ -157,9 +165,9 @@ static bool dump_process(pid_t pid, const char *layout_file, sink_t *sink, failu
     options.given_name = "given by --layout";
   }
   bool ok = runtimes_decide(&runtimes, &target, &options, failure);
-  if (ok && !any_lua(&runtimes)) {
+  if (ok && !runtimes_any(&runtimes)) {
     target_release(&target);
-    attach_no_lua(&target, &runtimes, failure);
+    runtimes_say_none(&runtimes, &target, failure);
     ok = false;
   }
   if (ok) ok = dump_held(&target, &runtimes, sink, failure);
