@@ -24,6 +24,7 @@ typedef struct {
   pid_t pid;
   int *events; /* empty: its events are those of a parent */
   size_t count, room;
+  uint64_t added; /* when it became a target, or did again: CLOCK_MONOTONIC, ns */
 } ticked_t;
 
 typedef struct {
@@ -38,6 +39,12 @@ typedef struct {
   void *context;
   size_t taken;
 } engine_bpf_t;
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
 
 /* -- samples -------------------------------------------------------------------------------------------------------- */
 
@@ -82,8 +89,10 @@ static int on_sample(void *context, void *data, size_t size) {
                             .frame_count = handed->frame_count < room ? handed->frame_count : (uint32_t)room,
                             .frames = handed->frames};
   if (sample.unknown) {
+    const ticked_t *ticked = find_ticked(e, sample.origin.pid);
+    if (ticked != NULL && sample.origin.time < ticked->added) return 0; /* it is known by now */
+    if (ticked == NULL) add_ticked(e, sample.origin.pid);               /* a child */
     sample.origin.reason = WALK_NO_STATE;
-    if (find_ticked(e, sample.origin.pid) == NULL) add_ticked(e, sample.origin.pid); /* a child */
   }
   if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
   e->taken++;
@@ -193,10 +202,12 @@ static bool add_target(engine_t *engine, pid_t pid, const runtimes_t *runtimes, 
   find_images(pid, target.images);
   if (!programs_set_target(e->programs, (uint32_t)pid, &target))
     return failure_set(failure, "there is no room for process %d: %s", (int)pid, strerror(errno));
-  if (find_ticked(e, pid) != NULL) return true; /* it has called exec, or is a child: its ticks go on */
-  ticked_t *ticked = add_ticked(e, pid);
+  ticked_t *ticked = find_ticked(e, pid);
+  bool ticks = ticked != NULL; /* it has called exec, or is a child: its ticks go on */
+  if (ticked == NULL) ticked = add_ticked(e, pid);
   if (ticked == NULL) return failure_set(failure, "out of memory");
-  if (open_events(e, ticked, failure)) return true;
+  ticked->added = now();
+  if (ticks || open_events(e, ticked, failure)) return true;
   close_events(e, ticked);
   programs_drop_target(e->programs, (uint32_t)pid);
   return false;

@@ -249,7 +249,7 @@ uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime
   uint32_t made = known->proto != 0 ? known->frame : PROFILE_NONE;
   if (made == PROFILE_NONE) {
     made = read_frame(s, frame, runtime);
-    if (made != PROFILE_NONE) keep_frame(s, frame, made);
+    if (made != PROFILE_NONE && made != s->gone) keep_frame(s, frame, made);
   }
   *gone |= made == s->gone;
   return made;
