@@ -218,9 +218,9 @@ static void on_process(void *context, pid_t child, pid_t parent) {
   if (find(context, parent) != NULL) follow(context, child);
 }
 
-/* A given target that ends or is given up without a sample is a failure of the recording. */
+/* A given target that ends or is given up without a sample is a failure of the recording, unless its children are what is wanted. */
 static void note_failed(recorder_t *r, const recorded_t *t, const char *text) {
-  if (!t->given || t->found) return;
+  if (!t->given || t->found || r->options.follow) return;
   r->failed++;
   r->options.say(r->options.context, true, text);
 }
@@ -246,7 +246,7 @@ static bool look_after(recorder_t *r, recorded_t *t) {
   if (has_ended(t)) {
     char text[128];
     snprintf(text, sizeof text, "process %d (%s) ended before a Lua was found in it", (int)t->pid, t->name);
-    if (t->found) say(r, t, "has ended");
+    if (t->found && t->given) say(r, t, "has ended"); /* children come and go */
     note_failed(r, t, text);
     return false;
   }

@@ -12,7 +12,7 @@
 #include "attach/registers_ptrace.h"
 
 enum {
-  POLL_NS = 20 * 1000, /* between looks, at first */
+  POLL_NS = 200 * 1000, /* between looks, at first; a signal ends it sooner */
   MOST_POLL_NS = 1000000,
   GIVEN_UP_MAX = 4096
 };

@@ -267,7 +267,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   for (size_t i = 0; i < r->pids.count; i++)
     if (recorder_add(recorder, r->pids.pids[i], r->program != NULL, &failure))
       added++;
-    else
+    else if (r->program == NULL) /* a program may have ended by now */
       cli_failed("record", "%s", failure.text);
   bool ok = added == r->pids.count;
   if (added > 0 && !watch(r, recorder, &failure)) ok = cli_failed("record", "%s", failure.text) == STATUS_OK;
@@ -276,7 +276,8 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   if (added > 0) record_status_end(&r->status, &counts);
   if (child != NULL) say_end(r, child);
   if (counts.found == 0)
-    ok = added > 0 ? cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK : false;
+    ok = (added > 0 || r->program != NULL) &&
+         cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK;
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else

@@ -73,12 +73,14 @@ void record_status_end(record_status_t *s, const recorder_counts_t *counts) {
   record_status_clear(s);
   if (s->quiet) return;
   describe_losses(counts, losses);
-  fprintf(stderr, "luapulse: %" PRIu64 " samples in %.1f s, %s\n", counts->samples, seconds, losses);
+  fprintf(stderr, "luapulse: %" PRIu64 " samples in %.1f s of %" PRIu64 " process%s, %s\n", counts->samples,
+          seconds, counts->found, counts->found == 1 ? "" : "es", losses);
   if (counts->engine.stops > 0)
     fprintf(stderr, "luapulse: threads were stopped %" PRIu64 " times, for %.0f us on the average\n",
             counts->engine.stops, (double)counts->engine.stopped_ns / 1e3 / (double)counts->engine.stops);
   if (counts->engine.late > counts->samples / 10)
-    fprintf(stderr, "luapulse: %" PRIu64 " ticks came late: the machine is busy, or the rate too high\n", counts->engine.late);
+    fprintf(stderr, "luapulse: %" PRIu64 " ticks came late: the machine is busy, or the rate too high\n",
+            counts->engine.late);
   if (counts->samples == 0 && counts->found > 0)
     fputs("luapulse: no samples: it used no processor time; `luapulse dump` shows what it waits for\n",
           stderr);

@@ -1,6 +1,6 @@
 -- Uses the processor in shares that are known: a 50, b 30, c 20 of a hundred. Arguments: how, and for how many rounds; by default for good.
 --   plain       three functions          coroutines  each in a coroutine inside of another
---   fork        it starts another one by itself (its third argument, a command) and goes on
+--   fork        plain, and starts another program: the third argument, a command
 -- It prints "ready" when it begins.
 local how, rounds, command = ...
 rounds = tonumber(rounds) or math.huge
@@ -33,7 +33,7 @@ if how == "coroutines" then
 end
 io.write("ready\n")
 io.flush()
-if how == "fork" then os.execute(command .. " &") end
+local child = how == "fork" and io.popen(command)
 local round = 0
 while round < rounds do
   a()
@@ -41,3 +41,4 @@ while round < rounds do
   c()
   round = round + 1
 end
+if child then child:close() end
