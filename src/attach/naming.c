@@ -9,13 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "attach/tables.h"
 #include "name/definition.h"
 #include "name/source.h"
 #include "profile/mem.h"
 
 enum { CACHED = 256, CHUNK = 65536, MOST_SYMBOLS = 1 << 20, SHOWN_CHUNK = 60, REGISTERED_NAME = 64 };
+enum { TABLES_NS = 1000000000 /* for the tables of all VMs together */ };
 
 typedef struct {
   bool asked;
@@ -31,26 +34,56 @@ typedef struct {
 struct naming {
   target_t *target;
   const snapshot_t *snapshot;
+  tables_t *tables;
   file_t *files;    /* by source */
   cached_t *cached; /* C functions, by address */
 };
 
-naming_t *naming_open(target_t *target, const snapshot_t *snapshot) {
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void read_tables(naming_t *n, const runtimes_t *runtimes) {
+  int64_t deadline = now() + TABLES_NS;
+  for (size_t i = 0; i < n->snapshot->vm_count; i++) {
+    const snapshot_vm_t *vm = &n->snapshot->vms[i];
+    target_aim(n->target, runtimes->runtimes[vm->runtime].layout, NULL);
+    tables_read(n->tables, n->target->walk, vm->global, deadline);
+  }
+}
+
+static const char *name_by_tables(const naming_t *n, const snapshot_frame_t *frame) {
+  const walk_frame_t asked = {.kind = (uint16_t)frame->kind,
+                              .proto = frame->proto,
+                              .mark = frame->mark,
+                              .code = frame->code,
+                              .ffid = (uint16_t)frame->ffid};
+  return tables_name(n->tables, &asked);
+}
+
+naming_t *naming_open(target_t *target, const runtimes_t *runtimes, const snapshot_t *snapshot) {
   naming_t *n = mem_alloc(sizeof *n);
   if (n == NULL) return NULL;
   n->target = target;
   n->snapshot = snapshot;
   n->files = mem_alloc((snapshot->source_count + 1) * sizeof *n->files);
   n->cached = mem_alloc(CACHED * sizeof *n->cached);
+  n->tables = tables_new();
+  if (n->files == NULL || n->cached == NULL || n->tables == NULL) {
+    naming_close(n);
+    return NULL;
+  }
   remote_forget(target->remote); /* the process runs */
-  if (n->files != NULL && n->cached != NULL) return n;
-  naming_close(n);
-  return NULL;
+  read_tables(n, runtimes);
+  return n;
 }
 
 void naming_close(naming_t *n) {
   if (n == NULL) return;
   for (size_t i = 0; n->files != NULL && i < n->snapshot->source_count; i++) mem_free(n->files[i].text);
+  tables_free(n->tables);
   mem_free(n->files);
   mem_free(n->cached);
   mem_free(n);
@@ -92,8 +125,11 @@ static void name_lua(naming_t *n, const snapshot_frame_t *frame, named_t *named)
              len < source->len ? "..." : "", line);
   }
   named->name[0] = '\0';
-  if (frame->defined <= 0) { /* below: of LuaJIT's own library */
-    snprintf(named->name, sizeof named->name, frame->defined == 0 ? "main chunk" : "built-in function");
+  const char *held = frame->defined != 0 ? name_by_tables(n, frame) : NULL;
+  if (frame->defined == 0) {
+    snprintf(named->name, sizeof named->name, "main chunk");
+  } else if (frame->defined < 0) { /* of LuaJIT's own library */
+    snprintf(named->name, sizeof named->name, "%s", held != NULL ? held : "built-in function");
   } else if (source != NULL && source->len > 0 && source->text[0] != '=') {
     bool chunk = source->text[0] != '@';
     const file_t *file = chunk ? NULL : text_of(n, frame->source);
@@ -102,6 +138,7 @@ static void name_lua(naming_t *n, const snapshot_frame_t *frame, named_t *named)
       definition_name(text, chunk ? source->len : file->len, (uint32_t)frame->defined, named->name,
                       sizeof named->name);
   }
+  if (named->name[0] == '\0' && held != NULL) snprintf(named->name, sizeof named->name, "%s", held);
   if (named->name[0] != '\0') return;
   const char *base = "?";
   int len = 1;
@@ -198,18 +235,23 @@ static bool find_symbol(naming_t *n, const map_t *map, uint64_t code, char *name
 
 static void name_c(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
   const map_t *map = maps_find(&n->target->maps, frame->code);
+  const char *held = name_by_tables(n, frame);
   char registered[REGISTERED_NAME];
   snprintf(named->place, sizeof named->place, "[C]");
   snprintf(named->name, sizeof named->name, frame->kind == WALK_BUILTIN ? "built-in function %u" : "?",
            frame->ffid);
   if (map == NULL || map->path[0] == '\0') {
-    if (frame->kind != WALK_BUILTIN)
+    if (held != NULL)
+      snprintf(named->name, sizeof named->name, "%s", held);
+    else if (frame->kind != WALK_BUILTIN)
       snprintf(named->name, sizeof named->name, "C function 0x%llx", (unsigned long long)frame->code);
     return;
   }
   const char *slash = strrchr(map->path, '/'), *base = slash != NULL ? slash + 1 : map->path;
   snprintf(named->place, sizeof named->place, "[C] in %s", base);
-  if (find_registered(n, map, frame->code, registered))
+  if (held != NULL)
+    snprintf(named->name, sizeof named->name, "%s", held);
+  else if (find_registered(n, map, frame->code, registered))
     snprintf(named->name, sizeof named->name, "%s", registered);
   else if (!find_symbol(n, map, frame->code, named->name, sizeof named->name) && frame->kind != WALK_BUILTIN)
     snprintf(named->name, sizeof named->name, "%.200s+0x%llx", base,

@@ -2,7 +2,8 @@
 /* Names for the functions of a snapshot, when the process runs again.
  *
  * Lua functions are named by their definition in the source: its text where the chunk is one, else the file as the process sees it
- * (/proc/PID/root, /proc/PID/cwd). C functions by the name they were registered with (luaL_Reg), else by symbol, else by file and offset.
+ * (/proc/PID/root, /proc/PID/cwd); else by where the program's tables keep them (tables.h). C functions and LuaJIT's built-ins by those
+ * tables, else by the name they were registered with (luaL_Reg), else by symbol, else by file and offset.
  * Files are anybody's: only regular ones are read, of bounded size, and opening one never waits. */
 #ifndef LUAPULSE_ATTACH_NAMING_H
 #define LUAPULSE_ATTACH_NAMING_H
@@ -13,7 +14,8 @@ enum { NAMING_NAME = 256, NAMING_PLACE = 1024 };
 
 typedef struct naming naming_t;
 
-naming_t *naming_open(target_t *target, const snapshot_t *snapshot); /* NULL when memory is out */
+/* Reads the tables of the VMs. NULL when memory is out. */
+naming_t *naming_open(target_t *target, const runtimes_t *runtimes, const snapshot_t *snapshot);
 void naming_close(naming_t *naming);
 
 typedef struct {

@@ -125,7 +125,8 @@ static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink
   snapshot_t snapshot;
   bool ok = snapshot_take(&snapshot, target, runtimes);
   target_release(target);
-  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, &snapshot) : NULL};
+  printing_t printing = {sink, target, runtimes, &snapshot,
+                         ok ? naming_open(target, runtimes, &snapshot) : NULL};
   ok = printing.naming != NULL;
   if (ok) {
     attach_print_head(sink, target);
