@@ -2,6 +2,8 @@
 /* Reading tables; see table.h. Version differences are in the layout. */
 #include "attach/table.h"
 
+#include <string.h>
+
 #include "walk/bytes.h"
 
 enum {
@@ -223,6 +225,16 @@ bool table_next(walk_t *walk, const table_t *table, uint32_t limit, uint32_t *no
     if (entry->value.kind != VALUE_OTHER && entry->value.kind != VALUE_STRING && read_key(walk, entry))
       return true;
   }
+  return false;
+}
+
+bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t limit) {
+  table_t table;
+  table_entry_t entry;
+  uint32_t node = 0;
+  if (!table_open(walk, address, &table)) return false;
+  while (table_next(walk, &table, limit, &node, &entry))
+    if (strcmp(entry.text, key) == 0) return true;
   return false;
 }
 

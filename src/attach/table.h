@@ -44,6 +44,8 @@ typedef struct {
 /* Copies the next entry at or after *node whose value is a function or a table and whose key is a word: *node moves on. At most `most`
  * nodes are looked at. False when there is none left. */
 bool table_next(walk_t *walk, const table_t *table, uint32_t most, uint32_t *node, table_entry_t *entry);
+/* Whether it has an entry of that name, among as many nodes. */
+bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t most);
 /* Whether the entry is still there. Call memory->forget() between the two. */
 bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *entry);
 
