@@ -3,26 +3,34 @@
 #include "attach/naming.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <gelf.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "attach/elf_symbol.h"
 #include "attach/tables.h"
 #include "name/definition.h"
 #include "name/source.h"
 #include "profile/mem.h"
 
-enum { CACHED = 256, CHUNK = 65536, MOST_SYMBOLS = 1 << 20, SHOWN_CHUNK = 60, REGISTERED_NAME = 64 };
-enum { TABLES_NS = 1000000000 /* for the tables of all VMs together */ };
+enum {
+  CACHED = 256,
+  FILES = 32,
+  FILE_BYTES = 2 << 20,
+  CHUNK = 65536,
+  SHOWN_CHUNK = 60,
+  REGISTERED_NAME = 64
+};
+enum {
+  TABLES_NS = 1000000000, /* for the tables of all VMs */
+  TABLES_SHARE = 500      /* reading them may cost 1/500 of the time */
+};
 
+/* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
 typedef struct {
-  bool asked;
-  char *text; /* of the file, NULL: it cannot be read */
+  char *path; /* NULL: this place is free */
+  char *text; /* NULL: it cannot be read */
   size_t len;
 } file_t;
 
@@ -33,11 +41,44 @@ typedef struct {
 
 struct naming {
   target_t *target;
-  const snapshot_t *snapshot;
+  const runtimes_t *runtimes;
   tables_t *tables;
-  file_t *files;    /* by source */
+  int64_t tables_due; /* CLOCK_MONOTONIC, ns: not read again before */
+  file_t files[FILES];
+  size_t next_file; /* to be replaced */
+  size_t file_bytes;
   cached_t *cached; /* C functions, by address */
 };
+
+naming_t *naming_open(target_t *target, const runtimes_t *runtimes) {
+  naming_t *n = mem_alloc(sizeof *n);
+  if (n == NULL) return NULL;
+  n->target = target;
+  n->runtimes = runtimes;
+  n->tables = tables_new();
+  n->cached = mem_alloc(CACHED * sizeof *n->cached);
+  remote_forget(target->remote); /* the process runs */
+  if (n->cached != NULL && n->tables != NULL) return n;
+  naming_close(n);
+  return NULL;
+}
+
+static void forget_file(naming_t *n, file_t *file) {
+  n->file_bytes -= file->len;
+  mem_free(file->path);
+  mem_free(file->text);
+  *file = (file_t){NULL, NULL, 0};
+}
+
+void naming_close(naming_t *n) {
+  if (n == NULL) return;
+  for (size_t i = 0; i < FILES; i++) forget_file(n, &n->files[i]);
+  tables_free(n->tables);
+  mem_free(n->cached);
+  mem_free(n);
+}
+
+/* -- names from tables --------------------------------------------------------------------------------------------- */
 
 static int64_t now(void) {
   struct timespec t;
@@ -45,110 +86,112 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void read_tables(naming_t *n, const runtimes_t *runtimes) {
-  int64_t deadline = now() + TABLES_NS;
-  for (size_t i = 0; i < n->snapshot->vm_count; i++) {
-    const snapshot_vm_t *vm = &n->snapshot->vms[i];
-    target_aim(n->target, runtimes->runtimes[vm->runtime].layout, NULL);
-    tables_read(n->tables, n->target->walk, vm->global, deadline);
-  }
-}
-
-static const char *name_by_tables(const naming_t *n, const snapshot_frame_t *frame) {
-  const walk_frame_t asked = {.kind = (uint16_t)frame->kind,
-                              .proto = frame->proto,
-                              .mark = frame->mark,
-                              .code = frame->code,
-                              .ffid = (uint16_t)frame->ffid};
-  return tables_name(n->tables, &asked);
-}
-
-naming_t *naming_open(target_t *target, const runtimes_t *runtimes, const snapshot_t *snapshot) {
-  naming_t *n = mem_alloc(sizeof *n);
-  if (n == NULL) return NULL;
-  n->target = target;
-  n->snapshot = snapshot;
-  n->files = mem_alloc((snapshot->source_count + 1) * sizeof *n->files);
-  n->cached = mem_alloc(CACHED * sizeof *n->cached);
-  n->tables = tables_new();
-  if (n->files == NULL || n->cached == NULL || n->tables == NULL) {
-    naming_close(n);
-    return NULL;
-  }
+static void read_tables(naming_t *n) {
+  target_t *target = n->target;
+  const layout_t *aimed = target->walk->layout;
+  int64_t start = now();
   remote_forget(target->remote); /* the process runs */
-  read_tables(n, runtimes);
-  return n;
+  for (size_t i = 0; i < n->runtimes->count; i++) {
+    const runtime_t *runtime = &n->runtimes->runtimes[i];
+    if (runtime->layout == NULL) continue;
+    target_aim(target, runtime->layout, NULL);
+    for (size_t k = 0; k < runtime->vms->count; k++)
+      tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
+  }
+  target_aim(target, aimed, NULL);
+  int64_t end = now();
+  n->tables_due = end + (end - start) * TABLES_SHARE;
 }
 
-void naming_close(naming_t *n) {
-  if (n == NULL) return;
-  for (size_t i = 0; n->files != NULL && i < n->snapshot->source_count; i++) mem_free(n->files[i].text);
-  tables_free(n->tables);
-  mem_free(n->files);
-  mem_free(n->cached);
-  mem_free(n);
+size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  const walk_frame_t frame = {.kind = (uint16_t)f->kind,
+                              .proto = f->proto,
+                              .mark = f->mark,
+                              .code = f->code,
+                              .ffid = (uint16_t)f->ffid};
+  const char *held = tables_name(n->tables, &frame);
+  if (held == NULL && now() >= n->tables_due) {
+    read_tables(n);
+    held = tables_name(n->tables, &frame);
+  }
+  return held != NULL ? (size_t)snprintf(name, NAMING_NAME, "%s", held) : 0;
 }
 
 /* -- Lua functions ------------------------------------------------------------------------------------------------- */
 
-/* The text that the lines of a source count in. */
-static const file_t *text_of(naming_t *n, uint32_t index) {
-  const snapshot_source_t *source = &n->snapshot->sources[index];
-  file_t *file = &n->files[index];
-  char path[PATH_MAX + 64];
-  if (file->asked) return file;
-  file->asked = true;
-  if (source->len < 2 || source->text[0] != '@' || source->len > PATH_MAX ||
-      memchr(source->text, '\0', source->len) != NULL)
-    return file;
-  const char *name = source->text + 1;
-  snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
-           name[0] == '/' ? "root" : "cwd/", (int)source->len - 1, name);
+/* The file at `path`, read once as long as it is kept. NULL when memory is out. */
+static const file_t *file_at(naming_t *n, const char *path) {
+  for (size_t i = 0; i < FILES; i++)
+    if (n->files[i].path != NULL && strcmp(n->files[i].path, path) == 0) return &n->files[i];
+  char *copy = mem_alloc(strlen(path) + 1);
+  if (copy == NULL) return NULL;
+  file_t *file = &n->files[n->next_file];
+  n->next_file = (n->next_file + 1) % FILES;
+  forget_file(n, file);
+  file->path = strcpy(copy, path);
   file->text = source_read_file(path, &file->len);
+  if (file->text == NULL) file->len = 0;
+  n->file_bytes += file->len;
+  for (size_t i = n->next_file; n->file_bytes > FILE_BYTES && &n->files[i] != file; i = (i + 1) % FILES)
+    forget_file(n, &n->files[i]); /* the oldest first */
   return file;
 }
 
-static void name_lua(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
-  const snapshot_source_t *source =
-      frame->source < SNAPSHOT_SOURCES ? &n->snapshot->sources[frame->source] : NULL;
+static bool is_chunk(const naming_function_t *f) {
+  return f->source != NULL && f->source_len > 0 && f->source[0] != '@' && f->source[0] != '=';
+}
+
+size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  char path[PATH_MAX + 64];
+  if (f->defined <= 0) return 0;
+  if (is_chunk(f)) return definition_name(f->source, f->source_len, (uint32_t)f->defined, name, NAMING_NAME);
+  if (f->source == NULL || f->source_len < 2 || f->source[0] != '@' || f->source_len > PATH_MAX ||
+      memchr(f->source, '\0', f->source_len) != NULL)
+    return 0;
+  snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
+           f->source[1] == '/' ? "root" : "cwd/", (int)f->source_len - 1, f->source + 1);
+  const file_t *file = file_at(n, path);
+  if (file == NULL || file->text == NULL) return 0;
+  return definition_name(file->text, file->len, (uint32_t)f->defined, name, NAMING_NAME);
+}
+
+static void place_lua(const naming_function_t *f, named_t *named) {
   char line[16] = "";
-  if (frame->line > 0) snprintf(line, sizeof line, ":%d", (int)frame->line);
-  if (source == NULL || source->len == 0) {
+  if (f->line > 0) snprintf(line, sizeof line, ":%d", (int)f->line);
+  if (f->source == NULL || f->source_len == 0) {
     snprintf(named->place, sizeof named->place, "?%s", line);
-  } else if (source->text[0] == '@' || source->text[0] == '=') {
-    size_t len = source->len - 1, most = sizeof named->place - sizeof line, cut = len > most ? len - most : 0;
-    snprintf(named->place, sizeof named->place, "%.*s%s", (int)(len - cut), source->text + 1 + cut, line);
+  } else if (!is_chunk(f)) {
+    size_t len = f->source_len - 1, most = sizeof named->place - sizeof line,
+           cut = len > most ? len - most : 0;
+    snprintf(named->place, sizeof named->place, "%.*s%s", (int)(len - cut), f->source + 1 + cut, line);
   } else {
     size_t len = 0;
-    while (len < source->len && len < SHOWN_CHUNK && source->text[len] != '\n') len++;
-    snprintf(named->place, sizeof named->place, "[string \"%.*s%s\"]%s", (int)len, source->text,
-             len < source->len ? "..." : "", line);
+    while (len < f->source_len && len < SHOWN_CHUNK && f->source[len] != '\n') len++;
+    snprintf(named->place, sizeof named->place, "[string \"%.*s%s\"]%s", (int)len, f->source,
+             len < f->source_len ? "..." : "", line);
   }
-  named->name[0] = '\0';
-  const char *held = frame->defined != 0 ? name_by_tables(n, frame) : NULL;
-  if (frame->defined == 0) {
+}
+
+static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
+  place_lua(f, named);
+  if (f->defined == 0) {
     snprintf(named->name, sizeof named->name, "main chunk");
-  } else if (frame->defined < 0) { /* of LuaJIT's own library */
-    snprintf(named->name, sizeof named->name, "%s", held != NULL ? held : "built-in function");
-  } else if (source != NULL && source->len > 0 && source->text[0] != '=') {
-    bool chunk = source->text[0] != '@';
-    const file_t *file = chunk ? NULL : text_of(n, frame->source);
-    const char *text = chunk ? source->text : file->text;
-    if (text != NULL)
-      definition_name(text, chunk ? source->len : file->len, (uint32_t)frame->defined, named->name,
-                      sizeof named->name);
+    return;
   }
-  if (named->name[0] == '\0' && held != NULL) snprintf(named->name, sizeof named->name, "%s", held);
-  if (named->name[0] != '\0') return;
+  if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0) return;
+  if (f->defined < 0) { /* of LuaJIT's own library */
+    snprintf(named->name, sizeof named->name, "built-in function");
+    return;
+  }
   const char *base = "?";
   int len = 1;
-  if (source != NULL && source->len > 1 && (source->text[0] == '@' || source->text[0] == '=')) {
-    const char *slash = memrchr(source->text, '/', source->len);
-    base = slash != NULL ? slash + 1 : source->text + 1;
-    len = (int)(source->text + source->len - base);
+  if (f->source != NULL && f->source_len > 1 && !is_chunk(f)) {
+    const char *slash = memrchr(f->source, '/', f->source_len);
+    base = slash != NULL ? slash + 1 : f->source + 1;
+    len = (int)(f->source + f->source_len - base);
   }
   snprintf(named->name, sizeof named->name, "function <%.*s:%d>",
-           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)frame->defined);
+           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)f->defined);
 }
 
 /* -- C functions ------------------------------------------------------------------------------------------------------ */
@@ -181,84 +224,26 @@ static bool find_registered(naming_t *n, const map_t *code_map, uint64_t code, c
   return false;
 }
 
-/* The symbol whose value is this address of the file. */
-static bool find_in_table(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, uint64_t address, char *name,
-                          size_t size) {
-  Elf_Data *data = elf_getdata(section, NULL);
-  size_t count = data != NULL && header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
-  for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
-    GElf_Sym symbol;
-    if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_value != address ||
-        symbol.st_shndx == SHN_UNDEF || GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
-      continue;
-    const char *text = elf_strptr(elf, header->sh_link, symbol.st_name);
-    if (text == NULL || text[0] == '\0') continue;
-    snprintf(name, size, "%s", text);
-    return true;
-  }
-  return false;
+static void name_c(naming_t *n, const naming_function_t *f, named_t *named) {
+  const map_t *map = maps_find(&n->target->maps, f->code);
+  const char *slash = map != NULL ? strrchr(map->path, '/') : NULL, *base = slash != NULL ? slash + 1
+                                                                            : map != NULL ? map->path
+                                                                                          : "";
+  char *name = named->name;
+  snprintf(named->place, sizeof named->place, base[0] != '\0' ? "[C] in %s" : "[C]", base);
+  if (naming_held(n, f, name) > 0) return;
+  if (base[0] != '\0' && find_registered(n, map, f->code, name)) return;
+  if (base[0] != '\0' && elf_symbol(map, n->target->process.pid, f->code, name, NAMING_NAME)) return;
+  if (f->kind == WALK_BUILTIN)
+    snprintf(name, NAMING_NAME, "built-in function %u", f->ffid);
+  else if (base[0] == '\0')
+    snprintf(name, NAMING_NAME, "C function 0x%llx", (unsigned long long)f->code);
+  else
+    snprintf(name, NAMING_NAME, "%.200s+0x%llx", base,
+             (unsigned long long)(f->code - maps_image(&n->target->maps, map)->start));
 }
 
-/* From the place in the file to the address its symbols use. */
-static bool address_in_file(Elf *elf, uint64_t offset, uint64_t *address) {
-  size_t count;
-  if (elf_getphdrnum(elf, &count) != 0) return false;
-  for (size_t i = 0; i < count; i++) {
-    GElf_Phdr header;
-    if (gelf_getphdr(elf, (int)i, &header) == NULL || header.p_type != PT_LOAD || offset < header.p_offset ||
-        offset - header.p_offset >= header.p_filesz)
-      continue;
-    *address = header.p_vaddr + (offset - header.p_offset);
-    return true;
-  }
-  return false;
-}
-
-static bool find_symbol(naming_t *n, const map_t *map, uint64_t code, char *name, size_t size) {
-  char path[PATH_MAX + 64];
-  GElf_Shdr header;
-  uint64_t address;
-  bool found = false;
-  maps_open_path(map, n->target->process.pid, path, sizeof path);
-  elf_version(EV_CURRENT);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  Elf *elf = fd >= 0 ? elf_begin(fd, ELF_C_READ, NULL) : NULL;
-  if (elf != NULL && address_in_file(elf, code - map->start + map->offset, &address))
-    for (Elf_Scn *section = NULL; !found && (section = elf_nextscn(elf, section)) != NULL;)
-      if (gelf_getshdr(section, &header) != NULL &&
-          (header.sh_type == SHT_SYMTAB || header.sh_type == SHT_DYNSYM))
-        found = find_in_table(elf, section, &header, address, name, size);
-  elf_end(elf);
-  if (fd >= 0) close(fd);
-  return found;
-}
-
-static void name_c(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
-  const map_t *map = maps_find(&n->target->maps, frame->code);
-  const char *held = name_by_tables(n, frame);
-  char registered[REGISTERED_NAME];
-  snprintf(named->place, sizeof named->place, "[C]");
-  snprintf(named->name, sizeof named->name, frame->kind == WALK_BUILTIN ? "built-in function %u" : "?",
-           frame->ffid);
-  if (map == NULL || map->path[0] == '\0') {
-    if (held != NULL)
-      snprintf(named->name, sizeof named->name, "%s", held);
-    else if (frame->kind != WALK_BUILTIN)
-      snprintf(named->name, sizeof named->name, "C function 0x%llx", (unsigned long long)frame->code);
-    return;
-  }
-  const char *slash = strrchr(map->path, '/'), *base = slash != NULL ? slash + 1 : map->path;
-  snprintf(named->place, sizeof named->place, "[C] in %s", base);
-  if (held != NULL)
-    snprintf(named->name, sizeof named->name, "%s", held);
-  else if (find_registered(n, map, frame->code, registered))
-    snprintf(named->name, sizeof named->name, "%s", registered);
-  else if (!find_symbol(n, map, frame->code, named->name, sizeof named->name) && frame->kind != WALK_BUILTIN)
-    snprintf(named->name, sizeof named->name, "%.200s+0x%llx", base,
-             (unsigned long long)(frame->code - maps_image(&n->target->maps, map)->start));
-}
-
-void naming_frame(naming_t *n, const snapshot_frame_t *frame, named_t *named) {
+void naming_frame(naming_t *n, const naming_function_t *frame, named_t *named) {
   if (frame->kind == WALK_LUA) {
     name_lua(n, frame, named);
     return;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "attach/naming.h"
+#include "attach/snapshot.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
 
@@ -41,12 +42,27 @@ typedef struct {
   naming_t *naming;
 } printing_t;
 
+static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named_t *named) {
+  naming_function_t function = {.kind = frame->kind,
+                                .ffid = frame->ffid,
+                                .code = frame->code,
+                                .proto = frame->proto,
+                                .mark = frame->mark,
+                                .line = frame->line,
+                                .defined = frame->defined};
+  if (frame->source < SNAPSHOT_SOURCES) {
+    function.source = p->snapshot->sources[frame->source].text;
+    function.source_len = p->snapshot->sources[frame->source].len;
+  }
+  naming_frame(p->naming, &function, named);
+}
+
 static void print_stack(const printing_t *p, const snapshot_stack_t *stack) {
   sink_format(p->sink, "  %s 0x%llx, %s\n", stack->main ? "main thread" : "coroutine",
               (unsigned long long)stack->state, status_text(stack));
   for (size_t i = 0; i < stack->count; i++) {
     named_t named;
-    naming_frame(p->naming, &p->snapshot->frames[stack->first + i], &named);
+    name_frame(p, &p->snapshot->frames[stack->first + i], &named);
     sink_text(p->sink, "    ");
     attach_print(p->sink, named.name);
     for (size_t used = strlen(named.name); used < NAME_COLUMNS; used++) sink_text(p->sink, " ");
@@ -125,8 +141,7 @@ static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink
   snapshot_t snapshot;
   bool ok = snapshot_take(&snapshot, target, runtimes);
   target_release(target);
-  printing_t printing = {sink, target, runtimes, &snapshot,
-                         ok ? naming_open(target, runtimes, &snapshot) : NULL};
+  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, runtimes) : NULL};
   ok = printing.naming != NULL;
   if (ok) {
     attach_print_head(sink, target);
