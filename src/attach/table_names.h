@@ -13,7 +13,8 @@ typedef enum {
   NAME_IN_MODULE,    /* a table in a module: "ngx.req.get_headers" */
   NAME_GLOBAL,       /* a global, or a table in the globals: "print", "Account.deposit" */
   NAME_OF_METATABLE, /* of a C library's objects: "file:read" */
-  NAME_INHERITED     /* a metatable, or what __index leads to */
+  NAME_INHERITED,    /* a metatable, or what __index leads to */
+  NAME_CLASSES
 } name_class_t;
 
 typedef struct {

@@ -14,13 +14,13 @@
 #include "profile/mem.h"
 
 enum {
-  MOST_TABLES = 8192,              /* looked at, of one VM */
-  MOST_NODES = 1 << 22,            /* of all of them */
-  ROOT_NODES = 1 << 20,            /* of the registry, package.loaded or the globals */
-  INNER_NODES = 1 << 14,           /* of another table: what is larger is data */
-  ENTRIES = 1 << 14,               /* of a table that lead to functions and tables */
-  DEEP = 2,                        /* tables below a module or the globals; as from inside */
-  VISITED_SLOTS = 4 * MOST_TABLES, /* never full: what waits is marked when it is looked at */
+  CLASS_TABLES = 4096,     /* of one VM and class of names: none takes the place of better or other ones */
+  MOST_NODES = 1 << 22,    /* of all of them */
+  ROOT_NODES = 1 << 20,    /* of the registry, package.loaded or the globals */
+  INNER_NODES = 1 << 14,   /* of another table: what is larger is data */
+  ENTRIES = 1 << 14,       /* of a table that lead to functions and tables */
+  DEEP = 2,                /* tables below a module or the globals; as from inside */
+  VISITED_SLOTS = 1 << 16, /* twice as many as can be, and more */
   ATTEMPTS = 4,
   CHECK_TIME = 1024 /* nodes between two looks at the clock */
 };
@@ -40,6 +40,7 @@ typedef struct {
   int64_t deadline;
   waiting_t *waiting; /* a heap: the best is first */
   size_t waiting_count, waiting_room;
+  size_t pushed[NAME_CLASSES];
   uint64_t *visited; /* by hash of the address, 0: free */
   size_t visited_count;
   table_entry_t *entries; /* of the table that is looked at */
@@ -67,12 +68,13 @@ static void swap(waiting_t *a, waiting_t *b) {
 }
 
 static void push(search_t *s, const waiting_t *item) {
-  if (s->waiting_count == MOST_TABLES) return;
+  if (s->pushed[item->class] == CLASS_TABLES) return;
   if (!mem_reserve((void **)&s->waiting, &s->waiting_room, s->waiting_count + 1, sizeof *s->waiting)) {
     s->over = true;
     return;
   }
   size_t at = s->waiting_count++;
+  s->pushed[item->class]++;
   s->waiting[at] = *item;
   for (; at > 0 && is_better(&s->waiting[at], &s->waiting[(at - 1) / 2]); at = (at - 1) / 2)
     swap(&s->waiting[at], &s->waiting[(at - 1) / 2]);
@@ -94,7 +96,7 @@ static bool visit(search_t *s, uint64_t table) {
   size_t slot = (table >> 3) * 0x9e3779b97f4a7c15u % VISITED_SLOTS;
   for (; s->visited[slot] != 0; slot = (slot + 1) % VISITED_SLOTS)
     if (s->visited[slot] == table) return false;
-  if (s->visited_count == VISITED_SLOTS / 2) return false;
+  if (s->visited_count == VISITED_SLOTS / 2) return false; /* never, by what may be pushed */
   s->visited[slot] = table;
   s->visited_count++;
   return true;
@@ -176,8 +178,9 @@ static name_class_t class_below(name_class_t class) {
 
 static void look_at(search_t *s, const waiting_t *in) {
   table_t table;
-  uint32_t most = in->deep == 0 ? ROOT_NODES : INNER_NODES;
-  if (!table_open(s->walk, in->table, &table) || (in->deep > 0 && table.node_count > INNER_NODES)) return;
+  uint32_t most = in->table == s->globals ? ROOT_NODES : INNER_NODES;
+  if (!table_open(s->walk, in->table, &table) || (in->table != s->globals && table.node_count > INNER_NODES))
+    return;
   if (!read_entries(s, in->table, most, &table)) return;
   for (size_t i = 0; i < s->entry_count && !s->over; i++) {
     const table_entry_t *entry = &s->entries[i];
@@ -243,8 +246,7 @@ static void search(search_t *s, uint64_t global) {
   else
     s->globals = 0;
   if (table_registry(s->walk, global, &registry)) add_registry(s, registry);
-  for (size_t looked = 0; looked < MOST_TABLES && s->waiting_count > 0 && s->nodes > 0 && !s->over;
-       looked++) {
+  while (s->waiting_count > 0 && s->nodes > 0 && !s->over) {
     waiting_t next = pop(s);
     if (visit(s, next.table)) look_at(s, &next);
   }
