@@ -20,6 +20,8 @@ typedef struct walk_memory {
   bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);
   /* Reads of the region will lie in [low, high), going down. May be NULL. */
   void (*expect)(struct walk_memory *memory, walk_region_t region, uint64_t low, uint64_t high);
+  /* What was read may have been kept, and is to be read anew: the process may have run. NULL: nothing is kept. */
+  void (*forget)(struct walk_memory *memory);
   bool direct; /* what is live may be loaded where it is: the own process, which stands still */
 } walk_memory_t;
 
