@@ -166,7 +166,7 @@ static naming_t *naming_of_target(symbols_t *s) {
     return kept->naming;
   }
   naming_close(place->naming);
-  *place = (kept_naming_t){s->target, naming_open(s->target), s->uses};
+  *place = (kept_naming_t){s->target, naming_open(s->target, s->runtimes), s->uses};
   if (place->naming == NULL) place->target = NULL;
   return place->naming;
 }
@@ -188,10 +188,15 @@ static uint32_t enter_lua(symbols_t *s, const walk_proto_t *proto) {
     function.name = function.system_name = profile_cstring(p, main_chunk);
     return profile_function(p, function);
   }
-  naming_function_t wanted = {
-      .kind = WALK_LUA, .defined = proto->line, .source = s->source, .source_len = len};
+  naming_function_t wanted = {.kind = WALK_LUA,
+                              .proto = proto->proto,
+                              .mark = walk_mark(proto),
+                              .defined = proto->line,
+                              .source = s->source,
+                              .source_len = len};
   naming_t *naming = naming_of_target(s);
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
+  if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
   bool is_file = len > 0 && s->source[0] == '@';
   function.system_name = profile_string(p, place, place_name(file, proto->line, place));
   function.name = named > 0 ? profile_string(p, name, named) : function.system_name;
