@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/random.h"
+#include "profile/random.h"
 
 typedef struct {
   size_t mean;  /* bytes between samples; 1: every block, 0: none */

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/random.h"
+#include "profile/random.h"
 
 typedef struct {
   double keep;     /* the probability in force */

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "agent/perf_clock.h"
-#include "agent/random.h"
 #include "agent/seccomp.h"
 #include "agent/system_call.h"
 #include "agent/tick_event.h"
 #include "agent/tick_signal.h"
 #include "agent/time.h"
 #include "agent/undrained.h"
+#include "profile/random.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid

@@ -18,12 +18,12 @@
 #include "agent/function.h"
 #include "agent/host_hook.h"
 #include "agent/lua_version.h"
-#include "agent/random.h"
 #include "agent/rate_limit.h"
 #include "agent/ticker.h"
 #include "agent/walked.h"
 #include "luapulse.h"
 #include "profile/live.h"
+#include "profile/random.h"
 
 struct engine;
 struct walker;

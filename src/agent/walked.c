@@ -9,13 +9,12 @@
 #include "agent/symbol.h"
 #include "agent/vm.h"
 #include "name/definition.h"
+#include "name/place.h"
 #include "profile/intern.h"
 
 enum {
   CHECK_CODE_EVERY = 1000000000, /* ns */
-  MAX_NAME = 256,
-  MAX_FILE = 4096,
-  SHOWN_CHUNK = 40, /* bytes of a string chunk's first line in its name */
+  MAX_NAME = PLACE_NAME,
   FINGERPRINT_BYTES = 4096
 };
 
@@ -93,46 +92,9 @@ bool walked_still(vm_t *vm, walk_t *walk, const walk_frame_t *frame) {
          is_same(vm, walk, &proto, entry);
 }
 
-/* -- texts ------------------------------------------------------------------------------------------------ */
-
-typedef struct {
-  char *bytes;
-  size_t len;
-} piece_t;
-
-/* `[string "first line..."]`, as Lua shows a chunk that came from a string. Made in place, at the end of the text. */
-static piece_t name_of_chunk(char *text, size_t len, char *out) {
-  static const char begin[] = "[string \"", dots[] = "...", end[] = "\"]";
-  size_t line = 0, used = 0;
-  while (line < len && text[line] != '\n') line++;
-  size_t shown = line < SHOWN_CHUNK ? line : SHOWN_CHUNK;
-  memcpy(out, begin, sizeof begin - 1);
-  used = sizeof begin - 1;
-  memcpy(out + used, text, shown);
-  used += shown;
-  if (shown < len) {
-    memcpy(out + used, dots, sizeof dots - 1);
-    used += sizeof dots - 1;
-  }
-  memcpy(out + used, end, sizeof end - 1);
-  return (piece_t){out, used + sizeof end - 1};
-}
-
-static size_t place_name(piece_t file, int32_t line, char *name) {
-  char digits[12];
-  size_t count = 0,
-         len = file.len < MAX_NAME - 16 ? file.len : MAX_NAME - 16; /* the end of a long path says more */
-  memcpy(name, file.bytes + (file.len - len), len);
-  name[len++] = ':';
-  for (uint32_t n = line > 0 ? (uint32_t)line : 0; count == 0 || n > 0; n /= 10)
-    digits[count++] = (char)('0' + n % 10);
-  while (count > 0) name[len++] = digits[--count];
-  return len;
-}
-
 /* -- first sight ------------------------------------------------------------------------------------------ */
 
-static live_ref_t enter_function(vm_t *vm, live_function_t *function, piece_t name, piece_t file,
+static live_ref_t enter_function(vm_t *vm, live_function_t *function, place_t name, place_t file,
                                  uint32_t rank) {
   function->name = live_string(&vm->live, name.bytes, name.len);
   function->file = live_string(&vm->live, file.bytes, file.len);
@@ -142,20 +104,12 @@ static live_ref_t enter_function(vm_t *vm, live_function_t *function, piece_t na
   return ref;
 }
 
-/* The file of a source, as Lua shows it; `chunk` is room for the name of one that has none. */
-static piece_t file_of_source(char *text, size_t len, char *chunk) {
-  static char unknown[] = "?";
-  if (len == 0) return (piece_t){unknown, 1};
-  if (text[0] != '@' && text[0] != '=') return name_of_chunk(text, len, chunk);
-  return (piece_t){text + 1, len - 1 < MAX_FILE ? len - 1 : MAX_FILE};
-}
-
 live_ref_t walked_parser(vm_t *vm, walk_t *walk, uint64_t source) {
   static const char begin[] = "[parser: ";
-  char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[SHOWN_CHUNK + 20];
+  char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[PLACE_CHUNK];
   size_t len = 0, used = sizeof begin - 1;
   if (!walk_string(walk, source, text, WALKED_TEXT, &len)) len = 0;
-  piece_t file = file_of_source(text, len < WALKED_TEXT ? len : WALKED_TEXT, chunk);
+  place_t file = place_file(text, len < WALKED_TEXT ? len : WALKED_TEXT, chunk);
   size_t shown = file.len < MAX_NAME - sizeof begin - 1 ? file.len : MAX_NAME - sizeof begin - 1;
   memcpy(name, begin, used);
   memcpy(name + used, file.bytes + (file.len - shown), shown); /* the end of a long path says more */
@@ -165,19 +119,19 @@ live_ref_t walked_parser(vm_t *vm, walk_t *walk, uint64_t source) {
 }
 
 static live_ref_t enter_lua(vm_t *vm, walk_t *walk, const walk_proto_t *proto, uint32_t code) {
-  char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[SHOWN_CHUNK + 20];
-  static char main_chunk[] = "main chunk";
+  char *text = vm->scratch->walked.text, name[MAX_NAME], chunk[PLACE_CHUNK];
+  static const char main_chunk[] = "main chunk";
   size_t len = 0;
   if (!walk_string(walk, proto->source, text, WALKED_TEXT, &len)) len = 0;
   if (len > WALKED_TEXT) len = WALKED_TEXT;
-  piece_t file = file_of_source(text, len, chunk), called = {name, 0};
+  place_t file = place_file(text, len, chunk), called = {name, 0};
   uint32_t rank = NAME_PLACE;
   if (len > 0 && text[0] != '@' && text[0] != '=') {
     called.len = proto->line > 0 ? definition_name(text, len, (uint32_t)proto->line, name, sizeof name) : 0;
     if (called.len > 0) rank = NAME_DEFINITION;
   }
   if (proto->line == 0) {
-    called = (piece_t){main_chunk, sizeof main_chunk - 1};
+    called = (place_t){main_chunk, sizeof main_chunk - 1};
     rank = NAME_FINAL;
   } else if (region_is(file.bytes, file.len)) {
     called = file;
@@ -190,10 +144,10 @@ static live_ref_t enter_lua(vm_t *vm, walk_t *walk, const walk_proto_t *proto, u
   return enter_function(vm, &function, called, file, rank);
 }
 
-static live_ref_t enter_c(vm_t *vm, uint64_t key, piece_t name, uint32_t rank) {
-  static char file[] = "[C]";
+static live_ref_t enter_c(vm_t *vm, uint64_t key, place_t name, uint32_t rank) {
+  static const char file[] = "[C]";
   live_function_t function = {.code = hash_bytes(&key, sizeof key, 0), .kind = LIVE_C};
-  return enter_function(vm, &function, name, (piece_t){file, sizeof file - 1}, rank);
+  return enter_function(vm, &function, name, (place_t){file, sizeof file - 1}, rank);
 }
 
 void walked_announce(vm_t *vm, uint64_t key, const char *name, size_t len, uint32_t rank) {
@@ -205,7 +159,7 @@ void walked_announce(vm_t *vm, uint64_t key, const char *name, size_t len, uint3
   char copy[MAX_NAME];
   if (len > sizeof copy) return;
   memcpy(copy, name, len);
-  live_ref_t ref = enter_c(vm, key, (piece_t){copy, len}, rank);
+  live_ref_t ref = enter_c(vm, key, (place_t){copy, len}, rank);
   if (ref == 0) return;
   *claim(vm, key) = (walked_entry_t){.key = key, .function = ref, .sightings = 1};
 }
@@ -223,7 +177,7 @@ static walked_entry_t *enter(vm_t *vm, walk_t *walk, const walk_frame_t *frame, 
   } else {
     char name[MAX_NAME];
     made.function =
-        enter_c(vm, made.key, (piece_t){name, symbol_name(frame->code, name, sizeof name)}, NAME_PLACE);
+        enter_c(vm, made.key, (place_t){name, symbol_name(frame->code, name, sizeof name)}, NAME_PLACE);
   }
   if (made.function == 0) return NULL;
   walked_entry_t *entry = claim(vm, made.key);

@@ -29,8 +29,10 @@ typedef struct {
 } engine_options_t;
 
 typedef struct {
-  uint64_t lost; /* samples for which there was no room */
-  uint64_t late; /* ptrace: ticks that came while the last was being done */
+  uint64_t lost;   /* samples for which there was no room */
+  uint64_t late;   /* ptrace: ticks that came while the last was being done */
+  uint64_t missed; /* ptrace: threads that could not be stopped: another tracer, uninterruptible sleep */
+  uint64_t stops, stopped_ns; /* ptrace: threads that were stopped, and for how long, all together */
   uint64_t bpf_ns,
       bpf_runs;      /* BPF: what the kernel measured (kernel.bpf_stats_enabled), 0 when it does not */
   uint32_t verified; /* BPF: instructions the verifier went through */

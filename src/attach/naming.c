@@ -11,6 +11,7 @@
 #include "attach/elf_symbol.h"
 #include "attach/tables.h"
 #include "name/definition.h"
+#include "name/place.h"
 #include "name/source.h"
 #include "profile/mem.h"
 
@@ -156,20 +157,11 @@ size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMI
 }
 
 static void place_lua(const naming_function_t *f, named_t *named) {
-  char line[16] = "";
+  char line[16] = "", chunk[PLACE_CHUNK];
   if (f->line > 0) snprintf(line, sizeof line, ":%d", (int)f->line);
-  if (f->source == NULL || f->source_len == 0) {
-    snprintf(named->place, sizeof named->place, "?%s", line);
-  } else if (!is_chunk(f)) {
-    size_t len = f->source_len - 1, most = sizeof named->place - sizeof line,
-           cut = len > most ? len - most : 0;
-    snprintf(named->place, sizeof named->place, "%.*s%s", (int)(len - cut), f->source + 1 + cut, line);
-  } else {
-    size_t len = 0;
-    while (len < f->source_len && len < SHOWN_CHUNK && f->source[len] != '\n') len++;
-    snprintf(named->place, sizeof named->place, "[string \"%.*s%s\"]%s", (int)len, f->source,
-             len < f->source_len ? "..." : "", line);
-  }
+  place_t file = place_file(f->source, f->source != NULL ? f->source_len : 0, chunk);
+  size_t most = sizeof named->place - sizeof line, len = file.len < most ? file.len : most;
+  snprintf(named->place, sizeof named->place, "%.*s%s", (int)len, file.bytes + (file.len - len), line);
 }
 
 static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {

@@ -130,7 +130,7 @@ static void try_all(choice_t *choice, try_t how, bool patient) {
   }
 }
 
-static bool any_decided(const runtimes_t *all) {
+bool runtimes_any(const runtimes_t *all) {
   for (size_t i = 0; i < all->count; i++)
     if (all->runtimes[i].layout != NULL) return true;
   return false;
@@ -148,9 +148,9 @@ static bool hold_and_try(choice_t *choice, failure_t *failure) {
     if (!target_hold(choice->target, failure)) return false;
     bool last = attempt == ATTEMPTS;
     try_all(choice, TRY_STRICTLY, last);
-    if (!any_decided(choice->all)) try_all(choice, TRY_LENIENTLY, last);
-    if (!any_decided(choice->all)) try_all(choice, TRY_MEMORY, last);
-    if (any_decided(choice->all) || last || choice->count == 0) return true;
+    if (!runtimes_any(choice->all)) try_all(choice, TRY_LENIENTLY, last);
+    if (!runtimes_any(choice->all)) try_all(choice, TRY_MEMORY, last);
+    if (runtimes_any(choice->all) || last || choice->count == 0) return true;
     target_release(choice->target);
     nanosleep(&pause, NULL);
   }
@@ -195,7 +195,7 @@ bool runtimes_decide(runtimes_t *all, target_t *target, const runtime_options_t 
   list_candidates(&choice);
   look_for_vms(&choice);
   if (!hold_and_try(&choice, failure)) return false;
-  if (any_decided(all) || options->given != NULL || all->count == 0) return true;
+  if (runtimes_any(all) || options->given != NULL || all->count == 0) return true;
   target_release(target);
   if (ask_debug(&choice)) look_for_vms(&choice);
   return hold_and_try(&choice, failure);
@@ -205,4 +205,37 @@ void runtimes_free(runtimes_t *all) {
   for (size_t i = 0; i < RUNTIMES_MAX; i++) mem_free(all->runtimes[i].vms);
   mem_free(all->seen);
   memset(all, 0, sizeof *all);
+}
+
+void runtimes_trim(runtimes_t *all) {
+  for (size_t i = 0; i < RUNTIMES_MAX; i++) {
+    if (all->runtimes[i].layout != NULL) continue;
+    mem_free(all->runtimes[i].vms);
+    all->runtimes[i].vms = NULL;
+  }
+  mem_free(all->seen);
+  all->seen = NULL;
+}
+
+void runtimes_say_none(const runtimes_t *runtimes, const target_t *target, failure_t *failure) {
+  const process_t *process = &target->process;
+  const idents_t *idents = &target->idents;
+  if (idents->count == 0 && runtimes->count == 0) {
+    failure_set(failure,
+                "no Lua in process %d (%s): none of the %zu files mapped there has the mark of one (%.1f MiB "
+                "looked through%s)",
+                (int)process->pid, process->name, idents->images, (double)idents->bytes / 1048576,
+                idents->cut ? ", not all" : "");
+    return;
+  }
+  const runtime_t *runtime = &runtimes->runtimes[0];
+  const char *why = runtime->tried_count > 0 ? runtime->tried[0].why : "no layout is known for it";
+  for (size_t i = 0; i < runtime->tried_count; i++) /* what came nearest says most */
+    if (strncmp(why, "no VM", 5) == 0) why = runtime->tried[i].why;
+  failure_set(failure, "no Lua that can be read in process %d (%s): %s is mapped there, but %s%s",
+              (int)process->pid, process->name,
+              runtime->ident.text[0] != '\0' ? runtime->ident.text : "nothing known", why,
+              strstr(why, "no VM was found") != NULL
+                  ? ""
+                  : "; `luapulse layout` makes a layout for a build that is not known");
 }

@@ -49,5 +49,10 @@ typedef struct {
 bool runtimes_decide(runtimes_t *runtimes, target_t *target, const runtime_options_t *options,
                      failure_t *failure);
 void runtimes_free(runtimes_t *runtimes);
+bool runtimes_any(const runtimes_t *runtimes); /* that was decided */
+/* Says that there is no Lua, and what was looked at. */
+void runtimes_say_none(const runtimes_t *runtimes, const target_t *target, failure_t *failure);
+/* For who keeps many: gives back what only the decision needed. VMs stay where there is a layout. */
+void runtimes_trim(runtimes_t *runtimes);
 
 #endif

@@ -3,21 +3,11 @@
 #include "attach/stopped.h"
 
 #include <dirent.h>
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ptrace.h>
-#include <sys/uio.h>
-#include <sys/user.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "attach/registers_ptrace.h"
+#include "attach/clock.h"
 #include "profile/mem.h"
 
 enum {
@@ -27,43 +17,11 @@ enum {
   MOST_POLL_NS = 1000000
 };
 
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* -- what /proc says of a thread ------------------------------------------------------------------------------ */
-
-static void read_name_and_state(pid_t pid, stopped_thread_t *thread) {
-  char path[64], line[256];
-  thread->state = '?';
-  snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)thread->tid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t len = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
-  if (fd >= 0) close(fd);
-  if (len <= 0) return;
-  line[len] = '\0';
-  char *open_at = strchr(line, '('), *close_at = strrchr(line, ')'); /* a name may hold either */
-  if (open_at == NULL || close_at == NULL || close_at < open_at) return;
-  *close_at = '\0';
-  snprintf(thread->name, sizeof thread->name, "%s", open_at + 1);
-  if (close_at + 2 < line + len) thread->state = close_at[2];
-}
-
-/* -- one thread -------------------------------------------------------------------------------------------------- */
-
-/* True when the wait was answered: stopped, or gone (*gone). */
-static bool take_stop(stopped_thread_t *thread, bool *gone) {
-  int status;
-  pid_t got = waitpid(thread->tid, &status, __WALL | WNOHANG);
-  if (got == 0) return false;
-  *gone = got < 0 || !WIFSTOPPED(status);
-  if (*gone) return true;
-  thread->stopped = true;
-  /* a stop of ours is an event; anything else is a signal on its way to the thread */
-  if (status >> 16 == 0) thread->signal = WSTOPSIG(status);
-  return true;
+static void look_at(pid_t pid, stopped_thread_t *thread) {
+  process_stat_t stat;
+  bool known = process_stat_of_thread(&stat, pid, thread->tid);
+  thread->state = known ? stat.state : '?';
+  if (known) snprintf(thread->name, sizeof thread->name, "%s", stat.name);
 }
 
 static void drop(stopped_t *stopped, size_t i) {
@@ -72,21 +30,20 @@ static void drop(stopped_t *stopped, size_t i) {
 
 /* Waits until those from `first` on have stopped, or patience ends. */
 static void await(stopped_t *stopped, size_t first) {
-  int64_t end = now() + (int64_t)PATIENCE_MS * 1000000;
-  long pause = POLL_NS;
+  int64_t end = clock_now() + (int64_t)PATIENCE_MS * 1000000, pause = POLL_NS;
   for (bool waiting = true; waiting;) {
     waiting = false;
     for (size_t i = first; i < stopped->count;) {
-      bool gone = false;
-      if (!stopped->threads[i].stopped && !take_stop(&stopped->threads[i], &gone)) waiting = true;
-      if (gone)
+      stopped_thread_t *thread = &stopped->threads[i];
+      thread_answer_t answer = thread->held ? THREAD_STOPPED : stopped_thread_check(thread);
+      waiting |= answer == THREAD_RUNS;
+      if (answer == THREAD_GONE)
         drop(stopped, i);
       else
         i++;
     }
-    if (waiting && now() > end) return;
-    struct timespec t = {0, pause};
-    if (waiting) nanosleep(&t, NULL);
+    if (waiting && clock_now() > end) return;
+    if (waiting) stopped_threads_pause(pause);
     if (pause < MOST_POLL_NS) pause += pause / 4;
   }
 }
@@ -110,13 +67,11 @@ static bool ask(stopped_t *stopped, pid_t tid, int *error) {
     *error = ENOMEM;
     return false;
   }
-  read_name_and_state(stopped->pid, &thread);
-  if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0) {
-    *error = errno;
-    if (errno == EPERM) read_name_and_state(stopped->pid, &thread); /* one that is ending is refused, too */
+  look_at(stopped->pid, &thread);
+  if (!stopped_thread_ask(&thread, error)) {
+    if (*error == EPERM) look_at(stopped->pid, &thread); /* one that is ending is refused, too */
     return *error == ESRCH || thread.state == 'Z' || thread.state == 'X';
   }
-  ptrace(PTRACE_INTERRUPT, tid, NULL, NULL); /* fails when it is gone: the wait says so */
   stopped->threads[stopped->count++] = thread;
   return true;
 }
@@ -140,7 +95,7 @@ static bool ask_all(stopped_t *stopped, int *error) {
 }
 
 bool stopped_begin(stopped_t *stopped, pid_t pid, int *error) {
-  *stopped = (stopped_t){.pid = pid, .since = now()};
+  *stopped = (stopped_t){.pid = pid, .since = clock_now()};
   *error = 0;
   for (int pass = 0; pass < PASSES; pass++) {
     size_t before = stopped->count;
@@ -157,22 +112,13 @@ bool stopped_begin(stopped_t *stopped, pid_t pid, int *error) {
     stopped_end(stopped);
     return false;
   }
-  for (size_t i = 0; i < stopped->count; i++) {
-    stopped_thread_t *thread = &stopped->threads[i];
-    if (thread->stopped) thread->stopped = registers_of_stopped(thread->tid, &thread->registers);
-  }
   return true;
 }
 
 void stopped_end(stopped_t *stopped) {
-  for (size_t i = 0; i < stopped->count; i++) {
-    stopped_thread_t *thread = &stopped->threads[i];
-    bool gone;
-    if (!thread->stopped) take_stop(thread, &gone); /* it may have come to stop in the meantime */
-    ptrace(PTRACE_DETACH, thread->tid, NULL, (void *)(intptr_t)thread->signal);
-    thread->signal = 0;
-  }
-  if (stopped->until == 0) stopped->until = now();
+  if (stopped->until != 0) return;
+  for (size_t i = 0; i < stopped->count; i++) stopped_thread_release(&stopped->threads[i]);
+  stopped->until = clock_now();
 }
 
 void stopped_free(stopped_t *stopped) {

@@ -10,21 +10,10 @@
 #ifndef LUAPULSE_ATTACH_STOPPED_H
 #define LUAPULSE_ATTACH_STOPPED_H
 
-#include <sys/types.h>
-
+#include "attach/stopped_thread.h"
 #include "profile/failure.h"
-#include "walk/walk.h"
 
-enum { STOPPED_MAX_THREADS = 4096, STOPPED_NAME = 32 };
-
-typedef struct {
-  pid_t tid;
-  char name[STOPPED_NAME]; /* as the thread calls itself; "" when it cannot be read */
-  char state;              /* of the scheduler, before it was stopped: R, S, D, T …; '?' */
-  bool stopped; /* false: it did not stop in time (uninterruptible sleep), registers are not known */
-  int signal;   /* to be delivered when it is let go, 0: none */
-  walk_registers_t registers;
-} stopped_thread_t;
+enum { STOPPED_MAX_THREADS = 4096 };
 
 typedef struct {
   pid_t pid;

@@ -102,15 +102,30 @@ bool target_open(target_t *target, pid_t pid, const char *command, failure_t *fa
   return true;
 }
 
-void target_close(target_t *target) {
+void target_rest(target_t *target) {
   stopped_free(&target->stopped);
-  maps_free(&target->maps);
-  mem_free(target->images);
-  mem_free(target->remote);
-  mem_free(target->walk);
-  target->images = NULL;
+  if (!target->borrows) {
+    mem_free(target->remote);
+    mem_free(target->walk);
+  }
   target->remote = NULL;
   target->walk = NULL;
+  target->borrows = false;
+}
+
+void target_lend(target_t *target, remote_t *remote, walk_t *walk) {
+  target_rest(target);
+  target->remote = remote;
+  target->walk = walk;
+  target->borrows = true;
+  remote_init(remote, target->process.pid);
+}
+
+void target_close(target_t *target) {
+  target_rest(target);
+  maps_free(&target->maps);
+  mem_free(target->images);
+  target->images = NULL;
 }
 
 bool target_hold(target_t *target, failure_t *failure) {

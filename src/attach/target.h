@@ -23,6 +23,7 @@ typedef struct {
   stopped_t stopped;
   int64_t held_ns;  /* by all holds that are over */
   char command[96]; /* of luapulse, for messages: "dump -p 123" */
+  bool borrows;     /* remote and walk are somebody else's */
 } target_t;
 
 /* Looks at the process and through its constant data; it runs on meanwhile. False with a message that says what to do. */
@@ -34,6 +35,11 @@ bool target_hold(target_t *target, failure_t *failure);
 void target_release(target_t *target);
 /* How long it was held, by all holds together, in milliseconds. */
 double target_held_ms(const target_t *target);
+
+/* For who keeps many targets: gives back the buffers that memory is read through, which are large; and lends it some for the next
+ * look, until the next target_rest(). */
+void target_rest(target_t *target);
+void target_lend(target_t *target, remote_t *remote, walk_t *walk);
 
 /* Makes target->walk ready for a thread, or with NULL for coroutines that do not run. */
 void target_aim(target_t *target, const layout_t *layout, const stopped_thread_t *thread);

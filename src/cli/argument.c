@@ -26,6 +26,22 @@ bool cli_parse_count(const char *text, size_t *count) {
   return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
 }
 
+bool cli_parse_number(const char *text, unsigned least, unsigned most, unsigned *value) {
+  char *end;
+  errno = 0;
+  unsigned long number = strtoul(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < least || number > most)
+    return false;
+  *value = (unsigned)number;
+  return true;
+}
+
+bool cli_parse_word(const char *text, const char *words, unsigned *place) {
+  for (*place = 0; *words != '\0'; words += strlen(words) + 1, ++*place)
+    if (strcmp(words, text) == 0) return true;
+  return false;
+}
+
 bool cli_parse_size(const char *text, int64_t *bytes) {
   static const char suffixes[] = "kMG";
   char *end;

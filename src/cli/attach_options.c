@@ -80,26 +80,3 @@ void attach_print_head(sink_t *sink, const target_t *target) {
   attach_print(sink, process->command[0] != '\0' ? process->command : process->name);
   sink_text(sink, "\n");
 }
-
-void attach_no_lua(const target_t *target, const runtimes_t *runtimes, failure_t *failure) {
-  const process_t *process = &target->process;
-  const idents_t *idents = &target->idents;
-  if (idents->count == 0 && runtimes->count == 0) {
-    failure_set(failure,
-                "no Lua in process %d (%s): none of the %zu files mapped there has the mark of one (%.1f MiB "
-                "looked through%s)",
-                (int)process->pid, process->name, idents->images, (double)idents->bytes / 1048576,
-                idents->cut ? ", not all" : "");
-    return;
-  }
-  const runtime_t *runtime = &runtimes->runtimes[0];
-  const char *why = runtime->tried_count > 0 ? runtime->tried[0].why : "no layout is known for it";
-  for (size_t i = 0; i < runtime->tried_count; i++) /* what came nearest says most */
-    if (strncmp(why, "no VM", 5) == 0) why = runtime->tried[i].why;
-  failure_set(failure, "no Lua that can be read in process %d (%s): %s is mapped there, but %s%s",
-              (int)process->pid, process->name,
-              runtime->ident.text[0] != '\0' ? runtime->ident.text : "nothing known", why,
-              strstr(why, "no VM was found") != NULL
-                  ? ""
-                  : "; `luapulse layout` makes a layout for a build that is not known");
-}

@@ -25,7 +25,5 @@ bool attach_layout_from_debug(const char *path, layout_t *layout);
 void attach_print(sink_t *sink, const char *text);
 /* "process 12: lua app.lua" and a newline. */
 void attach_print_head(sink_t *sink, const target_t *target);
-/* In a message: no Lua in it, and what was looked at. */
-void attach_no_lua(const target_t *target, const runtimes_t *runtimes, failure_t *failure);
 
 #endif

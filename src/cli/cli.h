@@ -10,6 +10,8 @@
 
 /* Exit statuses; a command that failed never exits with 0. */
 enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+/* Of a program that was to be started, as shells have it. */
+enum { STATUS_NOT_RUNNABLE = 126, STATUS_NOT_FOUND = 127 };
 
 typedef struct {
   const char *name;
@@ -18,6 +20,7 @@ typedef struct {
 } command_t;
 
 int run_run(int argc, char **argv);
+int record_run(int argc, char **argv);
 int report_run(int argc, char **argv);
 int leaks_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
@@ -29,6 +32,8 @@ int dump_run(int argc, char **argv);
  * Usage errors add where to find help. They return the status to exit with. */
 int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for what is no failure: "luapulse: message". */
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* After getopt_long() returned '?' or ':', with opterr = 0 and option strings that begin with ':'. */
 int cli_bad_option(const char *command, char **argv, int result);
 
@@ -36,8 +41,11 @@ int cli_bad_option(const char *command, char **argv, int result);
 size_t cli_terminal_width(void);
 /* The whole text as a number that is not negative. */
 bool cli_parse_count(const char *text, size_t *count);
+bool cli_parse_number(const char *text, unsigned least, unsigned most, unsigned *value);
 /* Likewise, in bytes, with k, M or G behind it for as many times 1024. */
 bool cli_parse_size(const char *text, int64_t *bytes);
+/* The place of a word in a list of words, each ended by a NUL, the list by an empty one. */
+bool cli_parse_word(const char *text, const char *words, unsigned *place);
 /* The sample type of that name, NULL meaning the profile's own; what was freed is computed on demand, see heap_types.h. False after
  * it said what is wrong. */
 bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,

@@ -131,12 +131,6 @@ static void print_runtimes(const printing_t *p) {
   sink_format(p->sink, "stopped for %.1f ms\n", target_held_ms(p->target));
 }
 
-static bool any_lua(const runtimes_t *runtimes) {
-  for (size_t i = 0; i < runtimes->count; i++)
-    if (runtimes->runtimes[i].layout != NULL) return true;
-  return false;
-}
-
 static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink, failure_t *failure) {
   snapshot_t snapshot;
   bool ok = snapshot_take(&snapshot, target, runtimes);
@@ -173,9 +167,9 @@ static bool dump_process(pid_t pid, const char *layout_file, sink_t *sink, failu
     options.given_name = "given by --layout";
   }
   bool ok = runtimes_decide(&runtimes, &target, &options, failure);
-  if (ok && !any_lua(&runtimes)) {
+  if (ok && !runtimes_any(&runtimes)) {
     target_release(&target);
-    attach_no_lua(&target, &runtimes, failure);
+    runtimes_say_none(&runtimes, &target, failure);
     ok = false;
   }
   if (ok) ok = dump_held(&target, &runtimes, sink, failure);

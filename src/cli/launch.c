@@ -57,27 +57,19 @@ static _Noreturn void become_program(char **argv, int report_fd) {
   _exit(127);
 }
 
-bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int tables_fd, size_t tables_size,
-            const luapulse_profile_options_t *options, int *exec_error, failure_t *failure) {
+bool launch_program(child_t *child, char **argv, void (*prepare)(void *context), void *context,
+                    int *exec_error, failure_t *failure) {
   int report[2]; /* closed by a successful exec */
-  sigset_t all;
+  *exec_error = 0;
   if (pipe2(report, O_CLOEXEC) != 0) return failure_set(failure, "cannot make a pipe: %s", strerror(errno));
-  sigfillset(&all); /* those to be passed on, or that end us: waited for in launch_wait */
-  sigdelset(&all, SIGTSTP);
-  sigdelset(&all, SIGTTIN);
-  sigdelset(&all, SIGTTOU);
-  sigprocmask(SIG_BLOCK, &all, &child->old_mask);
   fflush(NULL);
   child->pid = fork();
   if (child->pid == 0) {
     sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
-    fcntl(tables_fd, F_SETFD, 0); /* the module closes it as soon as it has mapped it */
-    set_init(interpreter);
-    set_request(tables_fd, tables_size, options);
+    if (prepare != NULL) prepare(context);
     become_program(argv, report[1]);
   }
   close(report[1]);
-  *exec_error = 0;
   bool started = child->pid > 0;
   if (!started) failure_set(failure, "cannot start a process: %s", strerror(errno));
   if (started && read(report[0], exec_error, sizeof *exec_error) == (ssize_t)sizeof *exec_error) {
@@ -87,6 +79,32 @@ bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int t
   }
   close(report[0]);
   return started;
+}
+
+typedef struct {
+  const interpreter_t *interpreter;
+  int tables_fd;
+  size_t tables_size;
+  const luapulse_profile_options_t *options;
+} activation_t;
+
+static void activate(void *context) {
+  const activation_t *a = context;
+  fcntl(a->tables_fd, F_SETFD, 0); /* the module closes it as soon as it has mapped it */
+  set_init(a->interpreter);
+  set_request(a->tables_fd, a->tables_size, a->options);
+}
+
+bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int tables_fd, size_t tables_size,
+            const luapulse_profile_options_t *options, int *exec_error, failure_t *failure) {
+  activation_t activation = {interpreter, tables_fd, tables_size, options};
+  sigset_t all;
+  sigfillset(&all); /* those to be passed on, or that end us: waited for in launch_wait */
+  sigdelset(&all, SIGTSTP);
+  sigdelset(&all, SIGTTIN);
+  sigdelset(&all, SIGTTOU);
+  sigprocmask(SIG_BLOCK, &all, &child->old_mask);
+  return launch_program(child, argv, activate, &activation, exec_error, failure);
 }
 
 /* -- the parent ------------------------------------------------------------------------------------------ */

@@ -29,6 +29,13 @@ int cli_failed(const char *command, const char *format, ...) {
   return STATUS_FAILED;
 }
 
+void cli_say(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say("", format, arguments);
+  va_end(arguments);
+}
+
 int cli_usage(const char *command, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -117,7 +117,7 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
     row(sink, "stopped");
     sink_format(sink, "for %.1f ms, to look\n", target_held_ms(target));
     if (!can_be_profiled(&runtimes)) {
-      attach_no_lua(target, &runtimes, failure);
+      runtimes_say_none(&runtimes, target, failure);
       ok = false;
     }
   }

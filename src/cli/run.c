@@ -22,7 +22,7 @@
 #include "profile/mem.h"
 #include "profile/trace_values.h"
 
-enum { STATUS_NOT_RUNNABLE = 126, STATUS_NOT_FOUND = 127, STATUS_NO_PROFILE = 125 };
+enum { STATUS_NO_PROFILE = 125 };
 
 typedef struct {
   luapulse_profile_options_t options;
@@ -89,23 +89,6 @@ static int print_help(void) {
 }
 
 /* -- options --------------------------------------------------------------------------------------------- */
-
-static bool read_number(const char *text, unsigned least, unsigned most, unsigned *value) {
-  char *end;
-  errno = 0;
-  unsigned long number = strtoul(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < least || number > most)
-    return false;
-  *value = (unsigned)number;
-  return true;
-}
-
-/* The place of a word in a list of words, each ended by a NUL, the list by an empty one. */
-static bool read_word(const char *text, const char *words, unsigned *place) {
-  for (*place = 0; *words != '\0'; words += strlen(words) + 1, ++*place)
-    if (strcmp(words, text) == 0) return true;
-  return false;
-}
 
 /* The program may change its folder before it reads the file. */
 static const char *absolute(const char *file, char path[PATH_MAX]) {
@@ -221,18 +204,18 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         break;
       case 'F':
         run->cpu_detail = "--rate";
-        if (!read_number(optarg, 1, 10000, &o->cpu_hz))
+        if (!cli_parse_number(optarg, 1, 10000, &o->cpu_hz))
           return refuse(status, cli_usage("run", "--rate takes a number from 1 to 10000, not '%s'", optarg));
         break;
       case CLOCK:
         run->cpu_detail = "--clock";
-        if (!read_word(optarg, "cpu\0instructions\0wall\0", &word))
+        if (!cli_parse_word(optarg, "cpu\0instructions\0wall\0", &word))
           return refuse(status,
                         cli_usage("run", "--clock takes cpu, wall or instructions, not '%s'", optarg));
         o->cpu_clock = (luapulse_clock_t)word;
         break;
       case ENGINE:
-        if (!read_word(optarg, "auto\0walk\0interface\0", &word))
+        if (!cli_parse_word(optarg, "auto\0walk\0interface\0", &word))
           return refuse(status, cli_usage("run", "--engine takes auto, walk or interface, not '%s'", optarg));
         o->cpu_engine = (luapulse_engine_t)word;
         break;
@@ -241,33 +224,33 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         o->cpu_mode = LUAPULSE_COLLECTION_TRACING;
         break;
       case CPU:
-        if (!read_word(optarg, "sampling\0tracing\0", &word))
+        if (!cli_parse_word(optarg, "sampling\0tracing\0", &word))
           return refuse(status, cli_usage("run", "--cpu takes sampling or tracing, not '%s'", optarg));
         run->asked |= LUAPULSE_FEATURE_CPU;
         o->cpu_mode = (luapulse_collection_mode_t)word;
         break;
       case HEAP:
         word = LUAPULSE_COLLECTION_SAMPLING;
-        if (optarg != NULL && !read_word(optarg, "sampling\0tracing\0", &word))
+        if (optarg != NULL && !cli_parse_word(optarg, "sampling\0tracing\0", &word))
           return refuse(status, cli_usage("run", "--heap takes =sampling or =tracing, not '%s'", optarg));
         run->asked |= LUAPULSE_FEATURE_HEAP;
         o->heap_mode = (luapulse_collection_mode_t)word;
         break;
       case HEAP_RATE:
-        if (!read_number(optarg, 1, 4294967295u, &bytes))
+        if (!cli_parse_number(optarg, 1, 4294967295u, &bytes))
           return refuse(
               status, cli_usage("run", "--heap-rate takes a number of bytes, at least 1, not '%s'", optarg));
         o->heap_sample_mean_bytes = bytes;
         run->heap_detail = "--heap-rate";
         break;
       case GC:
-        if (!read_word(optarg, "now\0completed\0", &word))
+        if (!cli_parse_word(optarg, "now\0completed\0", &word))
           return refuse(status, cli_usage("run", "--gc takes now or completed, not '%s'", optarg));
         o->heap_gc = (luapulse_gc_t)word;
         run->heap_detail = "--gc";
         break;
       case TRACE_EVENTS:
-        if (!read_number(optarg, 1, 100000000, &o->trace_events))
+        if (!cli_parse_number(optarg, 1, 100000000, &o->trace_events))
           return refuse(
               status,
               cli_usage("run", "--trace-events takes a number from 1 to 100000000, not '%s'", optarg));
@@ -284,29 +267,29 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         break;
       case MEAN_INSTR:
         run->cpu_detail = "--mean-instr";
-        if (!read_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
+        if (!cli_parse_number(optarg, 1, 1000000000, &o->cpu_sample_mean_instr))
           return refuse(
               status, cli_usage("run", "--mean-instr takes a number from 1 to 1000000000, not '%s'", optarg));
         break;
       case MAX_RATE:
         run->cpu_detail = "--max-rate";
-        if (!read_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
+        if (!cli_parse_number(optarg, 0, 1000000000, &o->cpu_max_samples_per_sec))
           return refuse(status,
                         cli_usage("run", "--max-rate takes a number from 0 to 1000000000, not '%s'", optarg));
         break;
       case SEED:
-        if (!read_number(optarg, 1, 4294967295u, &seed))
+        if (!cli_parse_number(optarg, 1, 4294967295u, &seed))
           return refuse(status,
                         cli_usage("run", "--seed takes a number from 1 to 4294967295, not '%s'", optarg));
         o->seed = seed;
         break;
       case INTERVAL:
-        if (!read_number(optarg, 1, 1000000000, &run->interval))
+        if (!cli_parse_number(optarg, 1, 1000000000, &run->interval))
           return refuse(
               status, cli_usage("run", "--interval takes a number of seconds, at least 1, not '%s'", optarg));
         break;
       case MEMORY:
-        if (!read_number(optarg, 1, 4096, &mib))
+        if (!cli_parse_number(optarg, 1, 4096, &mib))
           return refuse(status,
                         cli_usage("run", "--memory takes a number of MiB from 1 to 4096, not '%s'", optarg));
         o->max_memory_bytes = (size_t)mib << 20;

@@ -55,6 +55,7 @@ void losses_write_words(const profile_t *profile, sink_t *sink) {
       [LOSS_UNATTRIBUTED] = "were taken while no Lua function ran (kept under [outside Lua])",
       [LOSS_DROPPED] = "could not be recorded",
       [LOSS_RATE_LIMITED] = "were skipped to keep to the rate limit (those kept carry their weight)",
+      [LOSS_GONE] = "have a function that was collected before it could be read (kept, as [gone])",
   };
   bool any = false;
   for (int reason = 0; reason < LOSS_COUNT; reason++) {

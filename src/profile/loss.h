@@ -9,6 +9,7 @@ typedef enum {
   LOSS_UNATTRIBUTED, /* samples taken while no Lua function ran; kept under the [outside Lua] frame */
   LOSS_DROPPED,      /* samples that could not be recorded at all */
   LOSS_RATE_LIMITED, /* samples skipped to keep to cpu_max_samples_per_sec; those kept carry their weight */
+  LOSS_GONE, /* samples with a function that was collected before it could be read; it is [gone] on their stacks */
   LOSS_COUNT
 } loss_t;
 

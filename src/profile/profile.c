@@ -8,14 +8,17 @@
 #include "profile/mem.h"
 #include "profile/trace_values.h"
 
+enum { STRING_COST = 17, /* of an allocation */ INDEX_COST = 16 /* of an entry, half of them free */ };
+
 static uint32_t fail(profile_t *p) {
   p->failed = true;
   return PROFILE_NONE;
 }
 
-/* One more element for an interned array: reserves room, enters the index. False marks the profile failed. */
+/* One more element for an interned array: reserves room, enters the index. False marks the profile failed, unless it is frozen. */
 static bool make_room(profile_t *p, void **array, size_t *room, size_t count, size_t size, intern_t *index,
                       uint32_t hash) {
+  if (p->frozen) return false;
   if (count < PROFILE_NONE && mem_reserve(array, room, count + 1, size) &&
       intern_add(index, hash, (uint32_t)count))
     return true;
@@ -50,6 +53,7 @@ uint32_t profile_string(profile_t *p, const char *data, size_t len) {
     return PROFILE_NONE;
   }
   p->strings[p->string_count] = (text_t){copy, len};
+  p->string_bytes += len + STRING_COST;
   return (uint32_t)p->string_count++;
 }
 
@@ -178,13 +182,13 @@ static bool sample_equal(const void *owner, const void *wanted, uint32_t positio
   return have->stack == want->stack && have->labels == want->labels;
 }
 
-void profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values) {
-  if (p->failed) return;
+bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values) {
+  if (p->failed) return false;
   sample_key_t wanted = {stack, labels};
   uint32_t hash = hash_bytes(&wanted, sizeof wanted, 5);
   uint32_t at = intern_find(p->sample_index, hash, sample_equal, p, &wanted);
   if (at == PROFILE_NONE) {
-    if (!MAKE_ROOM(p, sample, hash)) return;
+    if (!MAKE_ROOM(p, sample, hash)) return false;
     at = (uint32_t)p->sample_count++;
     p->samples[at] = (profile_sample_t){.stack = stack, .labels = labels};
   }
@@ -201,6 +205,7 @@ void profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *v
     else /* unsigned: hostile input files may carry sums that overflow, which must wrap, not trap */
       sums[i] = (int64_t)((uint64_t)sums[i] + (uint64_t)values[i]);
   }
+  return true;
 }
 
 bool profile_sample_is_zero(const profile_t *p, const profile_sample_t *sample) {
@@ -291,4 +296,13 @@ void profile_free(profile_t *p) {
 
 bool profile_ok(const profile_t *p) {
   return !p->failed;
+}
+
+size_t profile_bytes(const profile_t *p) {
+  return p->string_bytes + p->string_count * (sizeof *p->strings + INDEX_COST) +
+         p->function_count * (sizeof *p->functions + INDEX_COST) +
+         p->frame_count * (sizeof *p->frames + INDEX_COST) +
+         p->stack_count * (sizeof *p->stacks + INDEX_COST) + p->label_count * sizeof *p->labels +
+         p->label_set_count * (sizeof *p->label_sets + INDEX_COST) +
+         p->sample_count * (sizeof *p->samples + INDEX_COST);
 }

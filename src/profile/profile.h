@@ -105,8 +105,11 @@ typedef struct profile {
   size_t event_count;
   uint64_t event_total; /* calls that ended: the newest were kept */
 
+  bool frozen; /* nothing new is taken in, see profile_bytes() */
+
   /* private */
   bool failed;
+  size_t string_bytes;
   bool traced; /* some values are the least or the greatest of all, not sums; see trace_values.h … */
   size_t traced_types; /* … as told when there were so many types */
   size_t string_room, function_room, frame_room, stack_room, label_room, label_set_room, sample_room,
@@ -117,6 +120,10 @@ typedef struct profile {
 profile_t *profile_new(void); /* NULL when memory is out */
 void profile_free(profile_t *p);
 bool profile_ok(const profile_t *p); /* false once memory ran out */
+
+/* What it takes in memory, about. Who has to keep to a bound sets p->frozen when it is met: from then on only what is there is found
+ * and counted, and anything new is PROFILE_NONE. */
+size_t profile_bytes(const profile_t *p);
 
 uint32_t profile_string(profile_t *p, const char *data, size_t len);
 uint32_t profile_cstring(profile_t *p, const char *text);
@@ -133,8 +140,8 @@ uint32_t profile_frame(profile_t *p, uint32_t function, int64_t line);
 uint32_t profile_stack(profile_t *p, uint32_t parent, uint32_t frame);
 /* The labels are sorted by key on the way in, so that sets compare. */
 uint32_t profile_label_set(profile_t *p, const profile_label_t *labels, size_t count);
-/* Adds values[0 .. type_count) to the sample (stack, labels), creating it when new. */
-void profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values);
+/* Adds values[0 .. type_count) to the sample (stack, labels), creating it when new. False when it could not be. */
+bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values);
 
 void profile_add_event(profile_t *p, profile_event_t event);
 

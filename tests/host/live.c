@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "agent/random.h"
+#include "profile/random.h"
 #include "host.h"
 #include "profile/live_region.h"
 #include "profile/mem.h"

@@ -3,7 +3,7 @@
  * that were overwritten or whose writer was killed. */
 #include <stdlib.h>
 
-#include "agent/random.h"
+#include "profile/random.h"
 #include "profile/live.h"
 #include "profile/live_heap.h"
 #include "profile/live_region.h"

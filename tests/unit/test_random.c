@@ -2,7 +2,7 @@
 /* Random gaps: their distributions are what docs/sampling.md says they are. */
 #include <math.h>
 
-#include "agent/random.h"
+#include "profile/random.h"
 #include "unit.h"
 
 enum { DRAWS = 200000 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Random gaps. One generator per VM and per thread timer; not for secrets. Async-signal-safe: arithmetic
+/* Random gaps. One generator per VM, thread timer and engine; not for secrets. Async-signal-safe: arithmetic
  * only. */
-#ifndef LUAPULSE_AGENT_RANDOM_H
-#define LUAPULSE_AGENT_RANDOM_H
+#ifndef LUAPULSE_PROFILE_RANDOM_H
+#define LUAPULSE_PROFILE_RANDOM_H
 
 #include <math.h>
 #include <stdint.h>

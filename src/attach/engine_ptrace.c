@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* Sampling by stopping threads for a moment; see engine.h.
+ *
+ * Mental model. The engine sleeps until the next tick; gaps are random, uniform in half to one and a half periods. At a tick each
+ * thread that the scheduler calls running is stopped alone, its stack is walked, and it is let go; then the sample is handed out. A
+ * thread that waits for a processor is called running, too. So that its samples tell what it used and not what it would have liked to
+ * use, it is passed over when it has had a sample for all the CPU time it got.
+ *
+ * Nothing is waited for without a bound: what does not stop in time is left to stopped_threads_settle(). */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "attach/clock.h"
+#include "attach/engine.h"
+#include "attach/stopped_thread.h"
+#include "attach/watched.h"
+#include "profile/mem.h"
+#include "profile/random.h"
+
+enum {
+  PATIENCE_NS = 20 * 1000000, /* for a thread to stop */
+  CPU_STEP_NS = 20 * 1000000, /* in which the kernel tells CPU time, and more */
+  MOST_DUE_NS = 1000000000,
+  THREADS = 64 /* whose last walk is kept: a walk that knows it reads less */
+};
+
+typedef struct {
+  pid_t tid;
+  uint64_t space;
+  uint64_t used; /* number of the tick */
+  int64_t cpu;   /* that it had used by then, ns … */
+  int64_t due;   /* … and of it what it was not sampled for yet */
+  size_t lua;    /* the one that was found */
+  walk_t walk;
+} thread_t;
+
+typedef struct {
+  engine_t engine;      /* first */
+  int64_t period, next; /* ns; of the next tick */
+  uint64_t ticks;
+  random_t random;
+  watched_t **watched;
+  size_t watched_count, watched_room;
+  thread_t *threads; /* THREADS of them */
+  remote_t *remote;
+  sigset_t old_mask;
+  engine_counts_t counts;
+  engine_take_t *take; /* during a poll */
+  void *context;
+} ptrace_engine_t;
+
+/* -- one sample -------------------------------------------------------------------------------------------------- */
+
+/* The thread as it was left, or the place of the one that was not seen for longest. */
+static thread_t *thread_of(ptrace_engine_t *e, pid_t tid, uint64_t space) {
+  thread_t *oldest = &e->threads[0];
+  for (size_t i = 0; i < THREADS; i++) {
+    thread_t *t = &e->threads[i];
+    if (t->tid == tid && t->space == space) return t;
+    if (t->used < oldest->used) oldest = t;
+  }
+  memset(oldest, 0, sizeof *oldest);
+  oldest->tid = tid;
+  oldest->space = space;
+  return oldest;
+}
+
+static walk_reason_t find(walk_t *walk, const watched_lua_t *lua) {
+  bool luajit = lua->layout.family == LAYOUT_LUAJIT;
+  uint64_t last = walk->state_count > 0 ? walk->states[0].global : 0;
+  walk->likely_main = 0;
+  walk->likely_global = luajit ? last : 0;
+  walk_reason_t reason = walk_find(walk);
+  for (size_t i = 0; reason == WALK_NO_STATE && i < lua->hint_count; i++) {
+    if (lua->hints[i].global == last) continue;
+    if (luajit)
+      walk->likely_global = lua->hints[i].global;
+    else
+      walk->likely_main = lua->hints[i].main;
+    reason = walk_find(walk);
+  }
+  return reason;
+}
+
+/* The first Lua that runs on the native stack; the one of the last time is asked first. */
+static walk_reason_t walk_thread(const watched_t *w, thread_t *t) {
+  for (size_t i = 0; i < w->lua_count; i++) {
+    size_t which = (t->lua + i) % w->lua_count;
+    const watched_lua_t *lua = &w->luas[which];
+    walk_t *walk = &t->walk;
+    if (walk->layout != &lua->layout) walk->state_count = walk->last_count = 0;
+    walk->layout = &lua->layout;
+    walk->vm_low = lua->vm_low;
+    walk->vm_high = lua->vm_high;
+    walk->frame_count = 0;
+    if (find(walk, lua) != WALK_OK) continue;
+    t->lua = which;
+    return walk_frames(walk);
+  }
+  return WALK_NO_STATE;
+}
+
+static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched_t *w, pid_t tid,
+                     uint64_t space, uint32_t runtime, walk_reason_t reason) {
+  engine_sample_t sample = {.origin = {.time = (uint64_t)clock_now(),
+                                       .space = space,
+                                       .pid = w->pid,
+                                       .tid = tid,
+                                       .runtime = runtime,
+                                       .reason = reason},
+                            .unknown = walk == NULL};
+  if (reason == WALK_OK && walk != NULL) {
+    sample.vmstate = walk->vmstate;
+    sample.trace = walk->trace;
+    sample.truncated = walk->truncated;
+    sample.frame_count = walk->frame_count;
+    sample.frames = walk->frames;
+  }
+  e->take(e->context, &sample);
+}
+
+/* Whether it has used the processor for another sample. At first sight that is taken for granted, and so much more that the kernel's
+ * steps of counting do not matter. */
+static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu) {
+  t->due += t->used == 0 ? 2 * e->period + CPU_STEP_NS : cpu - t->cpu;
+  if (t->due > MOST_DUE_NS) t->due = MOST_DUE_NS; /* of ticks that were missed */
+  t->cpu = cpu;
+  t->used = e->ticks;
+  if (t->due <= 0) return false;
+  t->due -= e->period;
+  return true;
+}
+
+static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
+  stopped_thread_t stopped = {.tid = t->tid};
+  int error;
+  if (!stopped_thread_ask(&stopped, &error)) {
+    if (error != ESRCH) e->counts.missed++;
+    return;
+  }
+  thread_answer_t answer = stopped_thread_await(&stopped, PATIENCE_NS);
+  int64_t since =
+      clock_now(); /* it may have waited for the processor before, and did not stop until it got it */
+  walk_reason_t reason = WALK_NO_STATE;
+  if (stopped.stopped) {
+    remote_init(e->remote, w->pid); /* forgets: it has run */
+    t->walk.memory = &e->remote->memory;
+    t->walk.mark_functions = true;
+    watched_aim(w, &t->walk, &stopped.registers);
+    reason = walk_thread(w, t);
+  }
+  if (answer != THREAD_GONE) stopped_thread_release(&stopped);
+  if (!stopped.stopped) {
+    if (answer != THREAD_GONE) e->counts.missed++;
+    return;
+  }
+  e->counts.stops++;
+  e->counts.stopped_ns += (uint64_t)(clock_now() - since);
+  hand_out(e, &t->walk, w, t->tid, w->space, w->luas[t->lua].index, reason);
+}
+
+/* -- a tick ---------------------------------------------------------------------------------------------------------- */
+
+static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t space, int64_t cpu) {
+  thread_t *t = thread_of(e, tid, space);
+  if (!is_due(e, t, cpu)) return;
+  if (space != w->space)
+    hand_out(e, NULL, w, tid, space, 0, WALK_NO_STATE);
+  else
+    sample_thread(e, w, t);
+}
+
+static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task", (int)w->pid);
+  DIR *folder = opendir(path);
+  if (folder == NULL) return;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    process_stat_t stat;
+    pid_t tid = (pid_t)atoi(entry->d_name);
+    if (tid > 0 && process_stat_of_thread(&stat, w->pid, tid) && stat.state == 'R')
+      tick_thread(e, w, tid, space, stat.cpu);
+  }
+  closedir(folder);
+}
+
+static void tick(ptrace_engine_t *e) {
+  e->ticks++;
+  stopped_threads_settle();
+  for (size_t i = 0; i < e->watched_count; i++) {
+    watched_t *w = e->watched[i];
+    process_stat_t stat;
+    if (!process_stat_at(&stat, w->stat_fd)) continue; /* ended: to be removed by who added it */
+    if (stat.threads > 1)
+      tick_threads(e, w, stat.space);
+    else if (stat.state == 'R')
+      tick_thread(e, w, w->pid, stat.space, stat.cpu);
+  }
+}
+
+static void set_next(ptrace_engine_t *e) {
+  int64_t now = clock_now();
+  e->next += (int64_t)random_jitter(&e->random, (uint64_t)e->period);
+  while (e->next <= now) {
+    e->counts.late++;
+    e->next += (int64_t)random_jitter(&e->random, (uint64_t)e->period);
+  }
+}
+
+static bool poll_ticks(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
+                       failure_t *failure) {
+  ptrace_engine_t *e = (ptrace_engine_t *)engine; /* its first member */
+  int64_t end = clock_now() + (int64_t)milliseconds * 1000000;
+  (void)failure; /* what cannot be sampled is counted */
+  e->take = take;
+  e->context = context;
+  for (;;) {
+    struct timespec wake = clock_timespec(e->next < end ? e->next : end);
+    if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) != 0)
+      return true; /* a signal: who polls decides */
+    if (clock_now() < e->next) return true;
+    tick(e);
+    set_next(e);
+  }
+}
+
+/* -- the contract ------------------------------------------------------------------------------------------------------ */
+
+static size_t place_of(const ptrace_engine_t *e, pid_t pid) {
+  size_t i = 0;
+  while (i < e->watched_count && e->watched[i]->pid != pid) i++;
+  return i;
+}
+
+static void remove_process(engine_t *engine, pid_t pid) {
+  ptrace_engine_t *e = (ptrace_engine_t *)engine;
+  size_t i = place_of(e, pid);
+  if (i == e->watched_count) return;
+  for (size_t k = 0; k < THREADS; k++)
+    if (e->threads[k].space == e->watched[i]->space) memset(&e->threads[k], 0, sizeof e->threads[k]);
+  watched_close(e->watched[i]);
+  e->watched[i] = e->watched[--e->watched_count];
+}
+
+static bool add_process(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure) {
+  ptrace_engine_t *e = (ptrace_engine_t *)engine;
+  remove_process(engine, pid); /* with another address space, or another process of the same number */
+  if (!mem_reserve((void **)&e->watched, &e->watched_room, e->watched_count + 1, sizeof *e->watched))
+    return failure_set(failure, "out of memory");
+  watched_t *w = watched_open(pid, failure);
+  if (w == NULL) return false;
+  if (!watched_set(w, runtimes, failure)) {
+    watched_close(w);
+    return false;
+  }
+  if (e->watched_count == 0) e->next = clock_now(); /* ticks of nothing are not missed */
+  e->watched[e->watched_count++] = w;
+  return true;
+}
+
+static void get_counts(engine_t *engine, engine_counts_t *counts) {
+  *counts = ((ptrace_engine_t *)engine)->counts;
+}
+
+static void close_engine(engine_t *engine) {
+  ptrace_engine_t *e = (ptrace_engine_t *)engine;
+  for (size_t i = 0; i < e->watched_count; i++) watched_close(e->watched[i]);
+  sigprocmask(SIG_SETMASK, &e->old_mask, NULL);
+  mem_free(e->watched);
+  mem_free(e->threads);
+  mem_free(e->remote);
+  mem_free(e);
+}
+
+engine_t *engine_ptrace_open(const engine_options_t *options, failure_t *failure) {
+  ptrace_engine_t *e = mem_alloc(sizeof *e);
+  sigset_t child;
+  if (e != NULL) {
+    e->threads = mem_alloc(THREADS * sizeof *e->threads);
+    e->remote = mem_alloc(sizeof *e->remote);
+    sigemptyset(&child); /* the end of a stop is waited for by it */
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, &e->old_mask);
+  }
+  if (e == NULL || e->threads == NULL || e->remote == NULL) {
+    failure_set(failure, "out of memory");
+    if (e != NULL) close_engine(&e->engine);
+    return NULL;
+  }
+  e->engine = (engine_t){.name = "ptrace",
+                         .add = add_process,
+                         .remove = remove_process,
+                         .poll = poll_ticks,
+                         .counts = get_counts,
+                         .close = close_engine};
+  e->period = 1000000000 / (int64_t)options->hz;
+  if (getrandom(&e->random.state, sizeof e->random.state, GRND_NONBLOCK) < 0)
+    e->random.state = (uint64_t)clock_now();
+  e->next = clock_now();
+  set_next(e);
+  return &e->engine;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading /proc/PID/stat; see process_stat.h. */
+#include "attach/process_stat.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Fields as proc(5) numbers them. */
+enum {
+  FIELD_STATE = 3,
+  FIELD_PARENT = 4,
+  FIELD_USER_TIME = 14,
+  FIELD_SYSTEM_TIME = 15,
+  FIELD_THREADS = 20,
+  FIELD_STARTED = 22,
+  FIELD_CODE = 26,
+  FIELD_CODE_END = 27,
+  FIELD_STACK = 28,
+  FIELD_DATA = 45,
+  FIELD_DATA_END = 46,
+  FIELD_BREAK = 47
+};
+
+enum { TICKS_IN_A_SECOND = 100 /* of what the kernel tells programs, on every platform that this is for */ };
+
+static uint64_t mix(uint64_t sum, uint64_t value) {
+  return (sum ^ value) * 0x9e3779b97f4a7c15u + (sum >> 29);
+}
+
+static void take_field(process_stat_t *stat, int field, uint64_t value) {
+  switch (field) {
+    case FIELD_PARENT:
+      stat->parent = (pid_t)value;
+      break;
+    case FIELD_USER_TIME:
+    case FIELD_SYSTEM_TIME:
+      stat->cpu += (int64_t)(value * 1000000000 / TICKS_IN_A_SECOND);
+      break;
+    case FIELD_THREADS:
+      stat->threads = (uint32_t)value;
+      break;
+    case FIELD_STARTED:
+      stat->started = value;
+      stat->space = mix(stat->space, value);
+      break;
+    case FIELD_CODE:
+    case FIELD_CODE_END:
+    case FIELD_STACK:
+    case FIELD_DATA:
+    case FIELD_DATA_END:
+    case FIELD_BREAK:
+      stat->space = mix(stat->space, value);
+      break;
+    default:
+      break;
+  }
+}
+
+static bool parse(process_stat_t *stat, char *line) {
+  char *name = strchr(line, '('), *end = strrchr(line, ')'); /* a name may hold either */
+  if (name == NULL || end == NULL || end < name || end[1] != ' ') return false;
+  *end = '\0';
+  memset(stat, 0, sizeof *stat);
+  stat->space = (uint64_t)strtoul(line, NULL, 10);
+  snprintf(stat->name, sizeof stat->name, "%s", name + 1);
+  stat->state = end[2];
+  char *at = end + 2 + (end[2] != '\0');
+  for (int field = FIELD_STATE + 1; *at == ' ' && field <= FIELD_BREAK; field++)
+    take_field(stat, field, strtoull(at + 1, &at, 10));
+  return true;
+}
+
+bool process_stat_at(process_stat_t *stat, int fd) {
+  char line[1024];
+  ssize_t len = pread(fd, line, sizeof line - 1, 0);
+  if (len <= 0) return false;
+  line[len] = '\0';
+  return parse(stat, line);
+}
+
+static bool read_path(process_stat_t *stat, const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool ok = process_stat_at(stat, fd);
+  close(fd);
+  return ok;
+}
+
+bool process_stat(process_stat_t *stat, pid_t pid) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  return read_path(stat, path);
+}
+
+bool process_stat_of_thread(process_stat_t *stat, pid_t pid, pid_t tid) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
+  return read_path(stat, path);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* Targets of a recording; see recorder.h. What becomes of their samples: recording.c. */
+#include "attach/recorder.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "attach/children.h"
+#include "attach/clock.h"
+#include "attach/recording.h"
+#include "profile/mem.h"
+
+enum {
+  ATTEMPTS = 9,               /* to find a Lua in a target that does not stay: half a second … */
+  FIRST_RETRY_NS = 1000000,   /* … for the distances double … */
+  MOST_RETRY_NS = 1000000000, /* … up to a second */
+  NEW_MAX = 64                /* processes first met in one poll */
+};
+
+typedef struct {
+  pid_t pid;
+  int pidfd;  /* -1: the kernel has none; then its end is seen by its state */
+  bool given; /* by who asked for the recording; else it is a child that is followed */
+  bool stays;
+  bool found;    /* a Lua was, at some time */
+  bool sampled;  /* a Lua was found, and the engine has it */
+  bool executed; /* what was found is no more: it has called exec */
+  bool said;     /* that there is no Lua */
+  int attempts;
+  int64_t due;    /* when to look into it again */
+  uint64_t space; /* as it was looked into */
+  char name[PROCESS_NAME];
+  target_t target;
+  runtimes_t *runtimes; /* NULL: the target is not open */
+} recorded_t;
+
+struct recorder {
+  engine_t *engine;
+  recorder_options_t options;
+  recording_t *recording;
+  recorded_t **targets;
+  size_t count, room;
+  children_t children;
+  pid_t met[NEW_MAX]; /* by samples */
+  size_t met_count;
+  bool said_full;
+  uint64_t found, failed;
+};
+
+recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
+  recorder_t *r = mem_alloc(sizeof *r);
+  if (r == NULL) return NULL;
+  r->engine = engine;
+  r->options = *options;
+  r->recording = recording_new(options->hz);
+  if (r->recording != NULL) return r;
+  mem_free(r);
+  return NULL;
+}
+
+static void say(recorder_t *r, const recorded_t *t, const char *text) {
+  char line[600];
+  snprintf(line, sizeof line, "process %d (%s) %s", (int)t->pid, t->name, text);
+  r->options.say(r->options.context, false, line);
+}
+
+static recorded_t *find(const recorder_t *r, pid_t pid) {
+  for (size_t i = 0; i < r->count; i++)
+    if (r->targets[i]->pid == pid) return r->targets[i];
+  return NULL;
+}
+
+/* -- looking into a target -------------------------------------------------------------------------------------------- */
+
+static void close_target(recorder_t *r, recorded_t *t) {
+  if (t->runtimes == NULL) return;
+  recording_forget(r->recording, &t->target);
+  runtimes_free(t->runtimes);
+  target_close(&t->target);
+  mem_free(t->runtimes);
+  t->runtimes = NULL;
+}
+
+typedef enum { FOUND, NONE, REFUSED /* it may not be read, or cannot */ } decision_t;
+
+/* Decides which Lua it is, and tells the engine. Otherwise nothing is open, and the failure says why. */
+static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
+  runtime_options_t options = {.from_debug = r->options.from_debug};
+  layout_t given;
+  decision_t decision = REFUSED;
+  t->runtimes = mem_alloc(sizeof *t->runtimes);
+  if (t->runtimes == NULL || !target_open(&t->target, t->pid, r->options.command, failure)) {
+    if (t->runtimes == NULL) failure_set(failure, "out of memory");
+    mem_free(t->runtimes);
+    t->runtimes = NULL;
+    return REFUSED;
+  }
+  if (r->options.layout != NULL) {
+    if (!r->options.layout(r->options.context, &t->target.idents, &given, failure)) goto end;
+    options.given = &given;
+    options.given_name = "given by --layout";
+  }
+  if (!runtimes_decide(t->runtimes, &t->target, &options, failure)) goto end;
+  decision = runtimes_any(t->runtimes) ? FOUND : NONE;
+  if (decision == NONE) runtimes_say_none(t->runtimes, &t->target, failure);
+end:
+  target_release(&t->target);
+  if (decision == FOUND && !r->engine->add(r->engine, t->pid, t->runtimes, failure)) decision = REFUSED;
+  if (decision != FOUND) {
+    close_target(r, t);
+    return decision;
+  }
+  recording_describe(r->recording, &t->target, t->runtimes);
+  runtimes_trim(t->runtimes);
+  target_rest(&t->target);
+  return FOUND;
+}
+
+static bool has_ended(const recorded_t *t) {
+  process_stat_t stat;
+  if (t->pidfd >= 0) {
+    struct pollfd p = {t->pidfd, POLLIN, 0};
+    return poll(&p, 1, 0) > 0;
+  }
+  return !process_stat(&stat, t->pid) || stat.state == 'Z' || stat.state == 'X';
+}
+
+static uint64_t space_of(pid_t pid) {
+  process_stat_t stat;
+  return process_stat(&stat, pid) ? stat.space : 0;
+}
+
+static void retry_later(recorded_t *t) {
+  int64_t pause = t->attempts < 10 ? (int64_t)FIRST_RETRY_NS << t->attempts : MOST_RETRY_NS;
+  t->attempts++;
+  t->due = clock_now() + (pause < MOST_RETRY_NS ? pause : MOST_RETRY_NS);
+}
+
+/* Looks into it once more. False when there is no hope left: the failure says why. */
+static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
+  uint64_t space = space_of(t->pid);
+  if (space != t->space) t->attempts = 0; /* another program */
+  t->space = space;
+  decision_t decision = decide(r, t, failure);
+  if (decision == FOUND && space_of(t->pid) == space) {
+    t->sampled = t->found = true;
+    t->executed = t->said = false;
+    t->attempts = 0;
+    r->found++;
+    return true;
+  }
+  if (decision == FOUND) { /* it has called exec meanwhile */
+    r->engine->remove(r->engine, t->pid);
+    close_target(r, t);
+  }
+  retry_later(t);
+  return decision != REFUSED && t->attempts < ATTEMPTS;
+}
+
+/* -- coming and going --------------------------------------------------------------------------------------------------- */
+
+static void drop(recorder_t *r, size_t i) {
+  recorded_t *t = r->targets[i];
+  r->engine->remove(r->engine, t->pid);
+  close_target(r, t);
+  if (t->pidfd >= 0) close(t->pidfd);
+  mem_free(t);
+  r->targets[i] = r->targets[--r->count];
+}
+
+static recorded_t *add(recorder_t *r, pid_t pid, failure_t *failure) {
+  process_t process;
+  if (r->count == RECORDER_TARGETS) {
+    failure_set(failure, "more than %d processes at once", RECORDER_TARGETS);
+    return NULL;
+  }
+  if (!process_look(&process, pid, failure)) return NULL;
+  recorded_t *t = mem_alloc(sizeof *t);
+  if (t == NULL || !mem_reserve((void **)&r->targets, &r->room, r->count + 1, sizeof(void *))) {
+    mem_free(t);
+    failure_set(failure, "out of memory");
+    return NULL;
+  }
+  t->pid = pid;
+  t->pidfd = pidfd_open(pid, 0);
+  snprintf(t->name, sizeof t->name, "%s", process.name);
+  r->targets[r->count++] = t;
+  return t;
+}
+
+bool recorder_add(recorder_t *r, pid_t pid, bool stays, failure_t *failure) {
+  recorded_t *t = find(r, pid);
+  if (t == NULL) t = add(r, pid, failure);
+  if (t == NULL) return false;
+  t->given = true;
+  t->stays = stays || r->options.follow;
+  return true;
+}
+
+static void follow(recorder_t *r, pid_t pid) {
+  failure_t ignored; /* it has ended already, or is none that could be read */
+  if (find(r, pid) != NULL) return;
+  if (r->count < RECORDER_TARGETS) {
+    recorded_t *t = add(r, pid, &ignored);
+    if (t != NULL) t->stays = true;
+  } else if (!r->said_full) {
+    r->said_full = true;
+    r->options.say(r->options.context, true,
+                   "there are more children than can be followed at once: some are left out");
+  }
+}
+
+static void on_process(void *context, pid_t child, pid_t parent) {
+  if (find(context, parent) != NULL) follow(context, child);
+}
+
+/* A given target that ends or is given up without a sample is a failure of the recording, unless its children are what is wanted. */
+static void note_failed(recorder_t *r, const recorded_t *t, const char *text) {
+  if (!t->given || t->found || r->options.follow) return;
+  r->failed++;
+  r->options.say(r->options.context, true, text);
+}
+
+/* False when the target is no more one. */
+static bool look_into(recorder_t *r, recorded_t *t) {
+  failure_t failure = {""};
+  if (attempt(r, t, &failure)) return true;
+  if (has_ended(t)) return true; /* which is seen, and said, at the next look */
+  if (!t->stays) {
+    if (t->found) r->options.say(r->options.context, true, failure.text);
+    note_failed(r, t, failure.text);
+    return false;
+  }
+  /* of a command, and of children that are followed, most are other programs than Lua: that is no news */
+  if (t->given && !t->said && !r->options.follow) r->options.say(r->options.context, true, failure.text);
+  t->said = true;
+  return true;
+}
+
+/* False when the target is no more one. */
+static bool look_after(recorder_t *r, recorded_t *t) {
+  if (has_ended(t)) {
+    char text[128];
+    snprintf(text, sizeof text, "process %d (%s) ended before a Lua was found in it", (int)t->pid, t->name);
+    if (t->found && t->given) say(r, t, "has ended"); /* children come and go */
+    note_failed(r, t, text);
+    return false;
+  }
+  if (t->sampled && t->executed) {
+    say(r, t, "has called exec: it is looked into anew");
+    t->sampled = false;
+    close_target(r, t);
+    t->due = 0;
+  }
+  return t->sampled || clock_now() < t->due || look_into(r, t);
+}
+
+/* -- samples -------------------------------------------------------------------------------------------------------------- */
+
+static void on_sample(void *context, const engine_sample_t *sample) {
+  recorder_t *r = context;
+  recorded_t *t = find(r, sample->origin.pid);
+  if (t == NULL) {
+    if (r->met_count < NEW_MAX) r->met[r->met_count++] = sample->origin.pid;
+    return;
+  }
+  if (sample->unknown) t->executed = true;
+  bool readable = t->runtimes != NULL && !t->executed;
+  recording_add(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
+}
+
+bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
+  bool waits = false;
+  for (size_t i = 0; i < r->count; i++) waits |= !r->targets[i]->sampled;
+  if (waits || r->options.follow) milliseconds = milliseconds < 10 ? milliseconds : 10;
+  if (!r->engine->poll(r->engine, milliseconds, on_sample, r, failure)) return false;
+  for (size_t i = 0; i < r->met_count && r->options.follow; i++) follow(r, r->met[i]);
+  r->met_count = 0;
+  if (r->options.follow) children_look(&r->children, on_process, r);
+  for (size_t i = 0; i < r->count;)
+    if (look_after(r, r->targets[i]))
+      i++;
+    else
+      drop(r, i);
+  return recording_ok(r->recording) || failure_set(failure, "out of memory");
+}
+
+void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
+  recording_counts(r->recording, counts);
+  r->engine->counts(r->engine, &counts->engine);
+  counts->lost = counts->engine.lost + counts->engine.missed; /* after late ticks the next make up for them */
+  counts->targets = r->count;
+  counts->found = r->found;
+  counts->failed = r->failed;
+  for (size_t i = 0; i < r->count; i++) counts->sampled += r->targets[i]->sampled;
+}
+
+profile_t *recorder_finish(recorder_t *r) {
+  recorder_counts_t counts;
+  recorder_counts(r, &counts);
+  while (r->count > 0) drop(r, r->count - 1); /* what they are named with goes with the profile */
+  return recording_finish(r->recording, r->engine->name, &counts);
+}
+
+void recorder_free(recorder_t *r) {
+  if (r == NULL) return;
+  while (r->count > 0) drop(r, r->count - 1);
+  recording_free(r->recording);
+  children_free(&r->children);
+  mem_free(r->targets);
+  mem_free(r);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* A recording: processes, an engine that samples them, and the profile that comes of it.
+ *
+ * Mental model. A process is a target from when it is told until it ends. It is looked into first; while no Lua is found in it (a
+ * program that has just begun has none) it is looked into again, at growing distances. When it calls exec, that begins anew. What happens
+ * to targets is said to who asked for it; samples of targets that have ended stay. Memory is bounded: stacks for which there is no room are
+ * counted under [overflow]. */
+#ifndef LUAPULSE_ATTACH_RECORDER_H
+#define LUAPULSE_ATTACH_RECORDER_H
+
+#include "attach/engine.h"
+#include "profile/profile.h"
+
+enum { RECORDER_TARGETS = 256 /* at once */ };
+
+typedef struct {
+  uint32_t hz;
+  bool follow;         /* children of targets are targets */
+  const char *command; /* of luapulse, for messages: "record -p 12" */
+  /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
+  bool (*layout)(void *context, const idents_t *idents, layout_t *layout, failure_t *failure);
+  bool (*from_debug)(const char *path, layout_t *layout);
+  /* Told of what happens to targets, one line without its end. `failed`: it is not, or no more, recorded. */
+  void (*say)(void *context, bool failed, const char *text);
+  void *context;
+} recorder_options_t;
+
+typedef struct {
+  uint64_t samples;
+  uint64_t unattributed, unknown; /* all; of these those of programs that were not looked into yet */
+  uint64_t reasons[WALK_REASONS]; /* of the others */
+  uint64_t gone, truncated, overflow, lost;
+  size_t targets, sampled; /* now; in how many a Lua was found */
+  uint64_t found;          /* targets in which a Lua was found, ever */
+  uint64_t failed;         /* targets that were added, and gone or given up before one was found */
+  engine_counts_t engine;
+} recorder_counts_t;
+
+typedef struct recorder recorder_t;
+
+/* The engine is the caller's, and must live as long. NULL when memory is out. */
+recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options);
+void recorder_free(recorder_t *recorder);
+
+/* Adds a process. `stays`: it is waited for as long as it lives, for it may become a program with Lua; else for a moment. False when it can
+ * be no target, with the reason. That no Lua is in it is found out later, and said. */
+bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failure);
+/* Takes samples for at most so long, less when a signal arrives. */
+bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
+void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
+/* The profile so far, whole with comments and losses; the caller's from now on. The recorder can only be freed then. NULL when memory is
+ * out. */
+profile_t *recorder_finish(recorder_t *recorder);
+
+#endif

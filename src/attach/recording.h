@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* The profile that a recording makes: samples with their stacks, labels and losses, within a bound of memory. Of recorder.c alone. */
+#ifndef LUAPULSE_ATTACH_RECORDING_H
+#define LUAPULSE_ATTACH_RECORDING_H
+
+#include "attach/recorder.h"
+
+typedef struct recording recording_t;
+
+recording_t *recording_new(uint32_t hz); /* NULL when memory is out */
+void recording_free(recording_t *recording);
+bool recording_ok(const recording_t *recording);
+
+/* Adds a sample. Its functions are read from the target; NULL when it is not to be read (any more). */
+void recording_add(recording_t *recording, const engine_sample_t *sample, target_t *target,
+                   const runtimes_t *runtimes);
+/* Notes what is recorded, for the profile's head. */
+void recording_describe(recording_t *recording, const target_t *target, const runtimes_t *runtimes);
+/* The target is about to be closed. */
+void recording_forget(recording_t *recording, const target_t *target);
+
+/* What it has counted itself; the rest is zero. */
+void recording_counts(const recording_t *recording, recorder_counts_t *counts);
+/* As recorder_finish(). */
+profile_t *recording_finish(recording_t *recording, const char *engine, const recorder_counts_t *counts);
+
+#endif

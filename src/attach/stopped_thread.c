@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* Stopping one thread; see stopped_thread.h. */
+#include "attach/stopped_thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/clock.h"
+#include "attach/registers_ptrace.h"
+
+enum {
+  POLL_NS = 200 * 1000, /* between looks, at first; a signal ends it sooner */
+  MOST_POLL_NS = 1000000,
+  GIVEN_UP_MAX = 4096
+};
+
+/* Threads that were asked to stop and did not in time: traced still, to be let go when they do. */
+static pid_t given_up[GIVEN_UP_MAX];
+static size_t given_up_count;
+
+static bool is_given_up(pid_t tid) {
+  for (size_t i = 0; i < given_up_count; i++)
+    if (given_up[i] == tid) return true;
+  return false;
+}
+
+bool stopped_thread_ask(stopped_thread_t *thread, int *error) {
+  if (ptrace(PTRACE_SEIZE, thread->tid, NULL, NULL) != 0 && !(errno == EPERM && is_given_up(thread->tid))) {
+    *error = errno;
+    return false;
+  }
+  ptrace(PTRACE_INTERRUPT, thread->tid, NULL, NULL); /* fails when it is gone: the wait says so */
+  return true;
+}
+
+/* The end of a child of this program is for who started it to be told: it is left to be waited for. */
+static void bury(pid_t tid) {
+  process_stat_t stat;
+  if (process_stat(&stat, tid) && stat.parent == getpid()) return;
+  waitpid(tid, NULL, __WALL | WNOHANG);
+}
+
+thread_answer_t stopped_thread_check(stopped_thread_t *thread) {
+  siginfo_t info = {.si_pid = 0};
+  int status;
+  if (waitid(P_PID, (id_t)thread->tid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) != 0)
+    return THREAD_GONE;
+  if (info.si_pid == 0) return THREAD_RUNS;
+  if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
+    bury(thread->tid);
+    return THREAD_GONE;
+  }
+  if (waitpid(thread->tid, &status, __WALL | WNOHANG) != thread->tid || !WIFSTOPPED(status))
+    return THREAD_GONE;
+  thread->held = true;
+  /* a stop of ours is an event; anything else is a signal on its way to the thread */
+  if (status >> 16 == 0) thread->signal = WSTOPSIG(status);
+  thread->stopped = registers_of_stopped(thread->tid, &thread->registers);
+  return THREAD_STOPPED;
+}
+
+void stopped_threads_pause(int64_t ns) {
+  sigset_t child;
+  struct timespec most = clock_timespec(ns);
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigtimedwait(&child, NULL, &most);
+}
+
+thread_answer_t stopped_thread_await(stopped_thread_t *thread, int64_t patience) {
+  int64_t end = clock_now() + patience, pause = POLL_NS;
+  thread_answer_t answer;
+  while ((answer = stopped_thread_check(thread)) == THREAD_RUNS && clock_now() < end) {
+    stopped_threads_pause(pause);
+    if (pause < MOST_POLL_NS) pause += pause / 4;
+  }
+  return answer;
+}
+
+void stopped_thread_release(stopped_thread_t *thread) {
+  if (!thread->held) { /* it may have come to stop in the meantime */
+    thread_answer_t answer = stopped_thread_check(thread);
+    if (answer == THREAD_RUNS && given_up_count < GIVEN_UP_MAX && !is_given_up(thread->tid))
+      given_up[given_up_count++] = thread->tid;
+    if (answer != THREAD_STOPPED) return;
+  }
+  ptrace(PTRACE_DETACH, thread->tid, NULL, (void *)(intptr_t)thread->signal);
+  thread->held = false;
+  thread->signal = 0;
+}
+
+void stopped_threads_settle(void) {
+  size_t kept = 0;
+  for (size_t i = 0; i < given_up_count; i++) {
+    stopped_thread_t thread = {.tid = given_up[i]};
+    thread_answer_t answer = stopped_thread_check(&thread);
+    if (answer == THREAD_STOPPED) stopped_thread_release(&thread);
+    if (answer == THREAD_RUNS) given_up[kept++] = thread.tid;
+  }
+  given_up_count = kept;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames of walked stacks as frames of a profile: functions with names, files and lines, as the agent names them.
+ *
+ * Mental model. A Lua function is known by its address space, the address of its prototype and the prototype's mark. At first sight it is
+ * read from the process, which runs: what is there now must have the mark that it had on the stack. Otherwise the function was collected
+ * meanwhile, and is "[gone]": a name is never made up. What is known is kept and needs no further look; when there is too much of it,
+ * all is forgotten. */
+#ifndef LUAPULSE_ATTACH_SYMBOLS_H
+#define LUAPULSE_ATTACH_SYMBOLS_H
+
+#include "attach/runtime.h"
+#include "profile/profile.h"
+
+typedef struct symbols symbols_t;
+
+/* For a profile, which must live as long. NULL when memory is out. */
+symbols_t *symbols_new(profile_t *profile);
+void symbols_free(symbols_t *symbols);
+
+/* Whose frames are asked for next: the address space `space` of the target, which has these Luas. Call it for each stack: the process
+ * has run since the last. NULL as target: it cannot be read any more, and only what is known has a name. */
+void symbols_aim(symbols_t *symbols, uint64_t space, target_t *target, const runtimes_t *runtimes);
+/* The target is about to be closed, or its address space is another now. */
+void symbols_forget_target(symbols_t *symbols, const target_t *target);
+
+/* The frame in the profile; PROFILE_NONE when the profile is full. *gone is set when the function could not be read. `runtime`: index of
+ * its Lua. */
+uint32_t symbols_frame(symbols_t *symbols, const walk_frame_t *frame, uint32_t runtime, bool *gone);
+
+#endif

@@ -1,0 +1,44 @@
+-- Uses the processor in shares that are known: a 50, b 30, c 20 of a hundred. Arguments: how, and for how many rounds; by default for good.
+--   plain       three functions          coroutines  each in a coroutine inside of another
+--   fork        plain, and starts another program: the third argument, a command
+-- It prints "ready" when it begins.
+local how, rounds, command = ...
+rounds = tonumber(rounds) or math.huge
+
+local function burn(n)
+  local x = 0
+  for i = 1, n do x = (x + i * 3) % 1000003 end
+  return x
+end
+local function a() return (burn(50000)) end
+local function b() return (burn(30000)) end
+local function c() return (burn(20000)) end
+
+if how == "coroutines" then
+  local function nested(f)
+    return coroutine.wrap(function()
+      local inner = coroutine.wrap(function()
+        while true do
+          f()
+          coroutine.yield()
+        end
+      end)
+      while true do
+        inner()
+        coroutine.yield()
+      end
+    end)
+  end
+  a, b, c = nested(a), nested(b), nested(c)
+end
+io.write("ready\n")
+io.flush()
+local child = how == "fork" and io.popen(command)
+local round = 0
+while round < rounds do
+  a()
+  b()
+  c()
+  round = round + 1
+end
+if child then child:close() end

@@ -1,0 +1,367 @@
+# luapulse record: known programs on every runtime with every engine; what targets do meanwhile; how it ends; what it says.
+source "$(dirname "$0")/attach.sh"
+RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+ENGINES=${ENGINES:-ptrace}
+
+# record ARGUMENTS…: with $engine, into out.pb.gz and out.folded; status as status() has it
+record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
+# recorded ARGUMENTS…: and it must have worked
+recorded() {
+  record "$@"
+  same "$status" 0 "status of record $*: $(cat err)"
+}
+# share EXPRESSION: how many of a thousand of all time has a stack that fits
+share() { awk -v fits="$1" '!/^#/ { all += $NF } !/^#/ && $0 ~ fits { part += $NF } END { printf "%d", (all > 0 ? part * 1000 / all + 0.5 : -1) }' out.folded; }
+samples() { sed -nE 's/^luapulse: ([0-9]+) samples in .*/\1/p' err; }
+# within WHAT SHARE: samples are independent at best, so 4 sigma are those of the binomial distribution; that a thread may wait for the
+# processor in the midst of one function adds the length of a slice, so it is never less than 40 of a thousand
+within() {
+  local got=$1 expected=$2 n
+  n=$(samples)
+  awk -v got="$got" -v p="$expected" -v n="$n" 'BEGIN {
+    most = 4 * sqrt(p * (1000 - p) / n); if (most < 40) most = 40
+    exit !(n > 0 && got >= p - most && got <= p + most) }' || { cat err out.folded >&2; fail "$3: $got of a thousand in $n samples, expected $expected"; }
+}
+split_shares() {
+  within "$(share ';a \\(.*;burn ')" 500 "$1 a"
+  within "$(share ';b \\(.*;burn ')" 300 "$1 b"
+  within "$(share ';c \\(.*;burn ')" 200 "$1 c"
+}
+start_split() { # COMMAND… -- ARGUMENTS of split.lua
+  local command=()
+  while [ "$1" != -- ]; do command+=("$1") && shift; done
+  shift
+  start "${command[@]}" "$here/split.lua" "$@"
+  until_printed ready
+}
+
+test_known_shares() {
+  local runtime
+  for engine in $ENGINES; do
+    for runtime in $RUNTIMES luajit,-joff; do
+      start_split ${runtime//,/ } -- plain
+      recorded -p "$pid" -F 499 -d 2
+      split_shares "$engine $runtime"
+      runs_on
+      kill -KILL "$pid"
+    done
+  done
+}
+test_coroutines() {
+  local runtime
+  for engine in $ENGINES; do
+    for runtime in $RUNTIMES luajit,-joff; do
+      start_split ${runtime//,/ } -- coroutines
+      recorded -p "$pid" -F 499 -d 2
+      # from the function through both coroutines down to the main chunk
+      within "$(share 'main chunk .*;[^;]*split.lua:[0-9]+ .*;[^;]*split.lua:[0-9]+ .*;a \\(.*;burn ')" 500 "$engine $runtime a"
+      within "$(share 'main chunk .*;c \\(.*;burn ')" 200 "$engine $runtime c"
+      kill -KILL "$pid"
+    done
+  done
+}
+test_stripped_renamed_and_deleted() {
+  local runtime
+  for engine in $ENGINES; do
+    for runtime in lua5.4 luajit; do
+      cp "$(readlink -f "$(command -v $runtime)")" ./httpd
+      strip ./httpd
+      start_split ./httpd -- plain
+      rm httpd
+      recorded -p "$pid" -F 499 -d 1
+      within "$(share ';a \\(.*;burn ')" 500 "$engine $runtime"
+      kill -KILL "$pid"
+    done
+  done
+}
+test_several_targets() {
+  local pids=() i
+  for engine in $ENGINES; do
+    for i in lua5.1 lua5.4 luajit; do
+      start_split $i -- plain
+      pids+=("$pid")
+    done
+    recorded -p "$(IFS=,; echo "${pids[*]}")" -F 199 -d 2
+    split_shares "$engine"
+    "$luapulse" report --tags out.pb.gz >tags 2>/dev/null || "$luapulse" convert -f pprof -o again.pb.gz out.pb.gz
+    for pid in "${pids[@]}"; do
+      runs_on
+      kill -KILL "$pid"
+    done
+    # one that is none, and one without Lua: the others are recorded, and the status tells
+    start_split lua5.4 -- plain
+    start sleep 1000
+    record -p "4194300,$pid,${started[-2]}" -d 1
+    same "$status" 1 "status"
+    has err "luapulse record: there is no process 4194300"
+    has err "luapulse record: no Lua in process $pid (sleep)"
+    split_shares "$engine"
+    kill -KILL "${started[-2]}" "$pid"
+    pids=()
+  done
+}
+test_many_targets() {
+  local pids i
+  for engine in $ENGINES; do
+    pids=
+    for ((i = 0; i < 64; i++)); do
+      start lua5.4 -e 'local x = 0 while true do for i = 1, 1e5 do x = x + i end os.execute("exec sleep 0.2") end'
+      pids+=,$pid
+    done
+    recorded -p "${pids#,}" -d 3
+    has err "recording 64 processes"
+    [ "$(samples)" -gt 20 ] || fail "few samples: $(cat err)"
+    for pid in ${pids//,/ }; do kill -KILL -- "-$pid"; done
+  done
+}
+test_no_lua() {
+  for engine in $ENGINES; do
+    start sleep 1000
+    record -p "$pid"
+    same "$status" 1 "status"
+    has err "luapulse record: no Lua in process $pid (sleep): none of the "
+    has err "luapulse record: no Lua was found: nothing is written"
+    [ ! -e out.pb.gz ] || fail "a profile of nothing was written"
+    kill -KILL "$pid"
+  done
+}
+test_the_target_ends() {
+  for engine in $ENGINES; do
+    start_split lua5.4 -- plain 600
+    recorded -p "$pid"
+    has err "luapulse: process $pid (lua5.4) has ended"
+    split_shares "$engine"
+  done
+}
+# It becomes another program, with another Lua; the samples of both are there.
+test_the_target_calls_exec() {
+  for engine in $ENGINES; do
+    start sh -c "lua5.4 -e 'local x = 0 for i = 1, 2e7 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain 300"
+    until_printed begun
+    recorded -s -p "$pid" -F 499
+    split_shares "$engine"
+    cat >exec.c <<'END'
+#include <lauxlib.h>
+#include <lualib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  (void)argc;
+  if (luaL_dostring(L, "print('ready') io.flush() local x = 0 for i = 1, 6e7 do x = x + i % 3 end")) return 1;
+  execvp(argv[1], argv + 1);
+  return 2;
+}
+END
+    ${CC:-cc} $(pkg-config --cflags lua5.4) -o host exec.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+    start ./host luajit "$here/split.lua" plain 3000
+    until_printed ready
+    recorded -p "$pid" -F 499
+    has err "luapulse: process $pid (host) has called exec: it is looked into anew"
+    has err "luapulse: process $pid (host) has ended"
+    [ "$(share "main chunk .*string \"print")" -gt 10 ] || fail "nothing of the first program: $(cat out.folded)"
+    [ "$(share ';a \\(.*;burn ')" -gt 10 ] || fail "nothing of the second program: $(cat out.folded err)"
+  done
+}
+test_children_are_followed() {
+  for engine in $ENGINES; do
+    start_split lua5.4 -- fork 1000 "exec luajit $here/split.lua coroutines 2000"
+    recorded -s -p "$pid" -F 199
+    "$luapulse" convert -o tags.html out.pb.gz || fail "the profile cannot be read"
+    [ "$(share 'lua5.4.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the parent: $(cat out.folded err)"
+    [ "$(share 'luajit.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the child: $(cat out.folded err)"
+    start_split lua5.4 -- fork 300 "exec luajit $here/split.lua plain 1000"
+    recorded -p "$pid" -F 199
+    same "$(share luajit)" 0 "of a child that is not followed"
+  done
+}
+test_a_program_is_started() {
+  for engine in $ENGINES; do
+    recorded -F 499 -- lua5.4 "$here/split.lua" plain 300
+    split_shares "$engine"
+    has out ready
+    has err "luapulse: lua5.4 ended with status 0"
+    recorded -- lua5.4 -e 'for i = 1, 3e7 do end os.exit(7)'
+    has err "luapulse: lua5.4 ended with status 7"
+    recorded -- lua5.4 -e 'for i = 1, 3e7 do end os.execute("kill -KILL $PPID")'
+    has err "luapulse: lua5.4 was ended by signal 9 (Killed)"
+    recorded -s -F 199 -- sh -c "luajit '$here/split.lua' plain 2000; lua5.1 '$here/split.lua' plain 100"
+    split_shares "$engine through a shell"
+    rm -f out.*
+    record -- ./nothing-here
+    same "$status" 127 "status"
+    has err "luapulse record: cannot run ./nothing-here: No such file or directory"
+    record -- true
+    same "$status" 1 "status"
+    has err "no Lua was found: nothing is written"
+    [ ! -e out.pb.gz ] || fail "a profile of nothing was written"
+  done
+}
+# The first ends the recording and the files are written, the second ends luapulse at once.
+test_interrupts() {
+  local recorder i
+  for engine in $ENGINES; do
+    start_split lua5.4 -- plain
+    target=$pid
+    start "$luapulse" record --engine "$engine" -p "$target" -o first.folded
+    until_printed recording
+    until_samples
+    kill -INT "$pid"
+    until_printed "written to first.folded"
+    [ -s first.folded ] || fail "nothing was written"
+    mkfifo pipe # opening it to write waits for a reader that never comes … so it is at work when the second arrives
+    start "$luapulse" record --engine "$engine" -p "$target" -o second.folded
+    until_printed recording
+    until_samples
+    kill -STOP "$pid"
+    kill -INT "$pid"
+    kill -TERM "$pid"
+    kill -CONT "$pid"
+    until_gone
+    [ ! -e second.folded ] || fail "it went on after the second signal"
+    pid=$target
+    runs_on
+    kill -KILL "$target"
+    rm -f pipe
+  done
+}
+# until_samples: the recorder started last has used the processor in steady work: it has opened its target
+until_samples() {
+  local i
+  for ((i = 0; i < 500; i++)); do
+    [ "$(awk '{ print $14 + $15 }' "/proc/$pid/stat")" -ge 3 ] && return
+    read -rt 0.02 <> <(:)
+  done
+  fail "the recorder does not work"
+}
+until_gone() {
+  local i
+  for ((i = 0; i < 500; i++)); do
+    case $(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) in Z | '') return ;; esac
+    read -rt 0.02 <> <(:)
+  done
+  fail "process $pid is still there"
+}
+# No signal that arrives meanwhile is lost, at any rate.
+test_signals_of_the_target_are_delivered() {
+  local i
+  cat >counting.c <<'END'
+#include <lauxlib.h>
+#include <lualib.h>
+#include <signal.h>
+#include <stdio.h>
+static volatile sig_atomic_t got;
+static void on_signal(int number) { (void)number; got++; }
+static int count(lua_State *L) { lua_pushinteger(L, got); return 1; }
+int main(void) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  lua_register(L, "count", count);
+  signal(SIGUSR1, on_signal);
+  return luaL_dostring(L, "print('ready') io.flush() local last = 0 while true do local n = count() if n ~= last then last = n print('got ' .. n) io.flush() end end");
+}
+END
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host counting.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  for engine in $ENGINES; do
+    start ./host
+    until_printed ready
+    "$luapulse" record -q --engine "$engine" -p "$pid" -F 2000 -o out.folded 2>err &
+    recorder=$!
+    for ((i = 1; i <= 100; i++)); do
+      kill -USR1 "$pid"
+      until_printed "got $i"
+    done
+    kill -INT $recorder
+    wait $recorder || fail "status: $(cat err)"
+    runs_on
+    kill -KILL "$pid"
+  done
+}
+# What does not run is not stopped; a process held by another tracer is said to be.
+test_idle_and_traced_targets() {
+  for engine in $ENGINES; do
+    start lua5.4 "$here/known.lua" read
+    until_printed ready
+    until_state S
+    recorded -p "$pid" -d 0.5
+    has err "no samples: it used no processor time"
+    kill -KILL "$pid"
+  done
+}
+test_duration_and_formats() {
+  start_split lua5.4 -- plain
+  engine=${ENGINES%% *}
+  status "$luapulse" record --engine "$engine" -p "$pid" -d 0.3 -F 200
+  same "$status" 0 "status: $(cat err)"
+  [ -s "luapulse.$pid.pb.gz" ] && [ -s "luapulse.$pid.html" ] || fail "the default files are missing: $(ls)"
+  has err "luapulse: try  luapulse report luapulse.$pid.pb.gz"
+  has err "luapulse: open luapulse.$pid.html in a browser"
+  status "$luapulse" record -q --engine "$engine" -p "$pid" -d 0.3 -F 200 -o a.speedscope.json -o a.callgrind -o a.txt -o 'b.%p.html'
+  same "$status" 0 "status: $(cat err)"
+  same "$(cat err out)" "" "what a quiet recording says"
+  for file in a.speedscope.json a.callgrind a.txt "b.$pid.html"; do [ -s $file ] || fail "$file is missing"; done
+  "$luapulse" report "luapulse.$pid.pb.gz" >report || fail "the profile cannot be read"
+  has report "engine $engine, from outside"
+  has report "burn"
+}
+test_status_line() {
+  for engine in $ENGINES; do
+    start_split lua5.4 -- plain
+    script -qec "'$luapulse' record --engine $engine -p $pid -d 1 -o out.folded" screen >/dev/null </dev/null
+    has screen $'\r\033[K'
+    grep -qE '[0-9]+ s: [0-9]+ samples, [0-9]+/s, [0-9]+ lost, [0-9]+ unattributed.*; 1 of 1 process' screen || { cat -v screen >&2; fail "no status line"; }
+    kill -KILL "$pid"
+  done
+}
+# Only those of capabilities and users: whether the kernel has Yama depends on the machine.
+test_without_privileges() {
+  start_split lua5.4 -- plain
+  engine=ptrace
+  chmod 777 .
+  status setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --inh-caps -all \
+    "$luapulse" record --engine ptrace -p "$pid" -o out.folded -d 1
+  same "$status" 1 "status"
+  has err "luapulse record: process $pid (lua5.4) belongs to user 0, and you are user 65534: needs CAP_SYS_PTRACE; run: sudo luapulse record -p $pid"
+  kill -KILL "$pid"
+  # one's own is another matter
+  start setpriv --reuid 65534 --regid 65534 --clear-groups lua5.4 "$here/split.lua" plain
+  until_printed ready
+  status setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --inh-caps -all \
+    "$luapulse" record --engine ptrace -p "$pid" -o out.folded -d 1
+  grep -q "ptrace_scope" err || { same "$status" 0 "status: $(cat err)" && [ -s out.folded ]; } || fail "$(cat err)"
+  kill -KILL "$pid"
+}
+# Targets that begin and end all the time, some before anybody has seen them.
+test_short_lived_targets() {
+  for engine in $ENGINES; do
+    recorded -s -F 499 -- bash -c 'for ((i = 0; i < 100; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * 2e6 do x = x + i end" || exit 1; done'
+    [ "$(samples)" -gt 50 ] || fail "few samples: $(cat err)"
+    [ "$(share 'main chunk')" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"
+    has err "luapulse: bash ended with status 0"
+  done
+}
+test_usage() {
+  local words
+  for words in "help record" "record --help" "record -h"; do
+    status "$luapulse" $words
+    same "$status" 0 "status of $words"
+    has out "Usage: luapulse record -p PID"
+  done
+  usage() { # MESSAGE ARGUMENTS…
+    local message=$1
+    shift
+    status "$luapulse" record "$@"
+    same "$status" 2 "status of record $*"
+    has err "luapulse record: $message"
+  }
+  usage "what to record is missing: -p PID, or -- PROGRAM"
+  usage "--pid takes the numbers of processes" -p x
+  usage "--rate takes a number from 1 to 10000, not '0'" -F 0 -p 1
+  usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1
+  usage "--engine takes auto, bpf or ptrace, not 'magic'" --engine magic -p 1
+  usage "either processes (-p) or a program to run, not both: 'lua5.4' is one too many" -p 1 -- lua5.4
+  usage "there is no format 'x'" -f x -p 1
+  usage "the name 'x' tells no format" -o x -p 1
+}
+
+attach_main "$@"
