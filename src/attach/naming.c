@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "attach/clock.h"
 #include "attach/elf_symbol.h"
 #include "attach/tables.h"
 #include "name/definition.h"
@@ -81,16 +81,10 @@ void naming_close(naming_t *n) {
 
 /* -- names from tables --------------------------------------------------------------------------------------------- */
 
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void read_tables(naming_t *n) {
   target_t *target = n->target;
   const layout_t *aimed = target->walk->layout;
-  int64_t start = now();
+  int64_t start = clock_now();
   remote_forget(target->remote); /* the process runs */
   for (size_t i = 0; i < n->runtimes->count; i++) {
     const runtime_t *runtime = &n->runtimes->runtimes[i];
@@ -100,7 +94,7 @@ static void read_tables(naming_t *n) {
       tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
   }
   target_aim(target, aimed, NULL);
-  int64_t end = now();
+  int64_t end = clock_now();
   n->tables_due = end + (end - start) * TABLES_SHARE;
 }
 
@@ -111,7 +105,7 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
                               .code = f->code,
                               .ffid = (uint16_t)f->ffid};
   const char *held = tables_name(n->tables, &frame);
-  if (held == NULL && now() >= n->tables_due) {
+  if (held == NULL && clock_now() >= n->tables_due) {
     read_tables(n);
     held = tables_name(n->tables, &frame);
   }
