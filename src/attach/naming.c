@@ -9,6 +9,7 @@
 
 #include "attach/clock.h"
 #include "attach/elf_symbol.h"
+#include "attach/table.h"
 #include "attach/tables.h"
 #include "name/definition.h"
 #include "name/place.h"
@@ -98,6 +99,23 @@ static void read_tables(naming_t *n) {
   n->tables_due = end + (end - start) * TABLES_SHARE;
 }
 
+/* What coroutine.wrap returns is in no table. It is Lua's own code, and a closure over a coroutine. */
+static bool is_wrapper(naming_t *n, const naming_function_t *f) {
+  const maps_t *maps = &n->target->maps;
+  const layout_t *aimed = n->target->walk->layout;
+  const map_t *code = maps_find(maps, f->code);
+  bool wraps = false;
+  for (size_t i = 0; i < n->runtimes->count && code != NULL && f->function != 0 && !wraps; i++) {
+    const runtime_t *runtime = &n->runtimes->runtimes[i];
+    const map_t *lua = maps_find(maps, runtime->ident.at);
+    if (runtime->layout == NULL || lua == NULL || !maps_same_file(lua, code)) continue;
+    target_aim(n->target, runtime->layout, NULL);
+    wraps = table_wraps_coroutine(n->target->walk, f->function);
+  }
+  target_aim(n->target, aimed, NULL);
+  return wraps;
+}
+
 size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   const walk_frame_t frame = {.kind = (uint16_t)f->kind,
                               .proto = f->proto,
@@ -109,6 +127,7 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
     read_tables(n);
     held = tables_name(n->tables, &frame);
   }
+  if (held == NULL && f->kind == WALK_C && is_wrapper(n, f)) held = "coroutine.wrap";
   return held != NULL ? (size_t)snprintf(name, NAMING_NAME, "%s", held) : 0;
 }
 
@@ -169,15 +188,14 @@ static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
     snprintf(named->name, sizeof named->name, "built-in function");
     return;
   }
-  const char *base = "?";
-  int len = 1;
-  if (f->source != NULL && f->source_len > 1 && !is_chunk(f)) {
-    const char *slash = memrchr(f->source, '/', f->source_len);
-    base = slash != NULL ? slash + 1 : f->source + 1;
-    len = (int)(f->source + f->source_len - base);
-  }
+  char chunk[PLACE_CHUNK];
+  place_t file = place_file(f->source, f->source != NULL ? f->source_len : 0, chunk);
+  bool is_file = f->source != NULL && f->source_len > 0 && f->source[0] == '@';
+  const char *slash = is_file ? memrchr(file.bytes, '/', file.len) : NULL,
+             *base = slash != NULL ? slash + 1 : file.bytes;
+  size_t len = (size_t)(file.bytes + file.len - base);
   snprintf(named->name, sizeof named->name, "function <%.*s:%d>",
-           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)f->defined);
+           len < NAMING_NAME / 2 ? (int)len : NAMING_NAME / 2, base, (int)f->defined);
 }
 
 /* -- C functions ------------------------------------------------------------------------------------------------------ */

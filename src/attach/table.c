@@ -300,3 +300,18 @@ bool table_function(walk_t *walk, const value_t *value, walk_frame_t *frame) {
   return walk->layout->family == LAYOUT_LUAJIT ? jit_function(walk, value->at, frame)
                                                : puc_closure(walk, value->at, frame);
 }
+
+bool table_wraps_coroutine(walk_t *walk, uint64_t function) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[FUNCTION_BYTES + SLOT];
+  walk_frame_t frame = {.kind = WALK_C};
+  if (walk->layout->family != LAYOUT_PUC || (function & 7) != 0 || !puc_closure(walk, function, &frame) ||
+      frame.kind != WALK_C)
+    return false;
+  /* the count of upvalues follows the mark, and isC where there is one; the upvalues follow the code */
+  uint32_t count = l->closure_tag + (is_there(l->closure_is_c) ? 3u : 2u), upvalue = l->closure_code + 8u;
+  if (upvalue + SLOT > sizeof bytes || count >= upvalue ||
+      !walk_read(walk->memory, bytes, function, upvalue + SLOT, WALK_GUESS))
+    return false;
+  return bytes[count] == 1 && (puc_tag(l, bytes, upvalue + TAG) & PUC_VARIANT) == l->tag_thread;
+}
