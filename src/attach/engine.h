@@ -41,8 +41,12 @@ typedef struct {
 typedef struct engine engine_t;
 struct engine {
   const char *name; /* "bpf", "ptrace" */
-  /* Samples the process from now on, or with a new address space goes on with it. The runtimes are copied. */
-  bool (*add)(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure);
+  /* Ticks a process in which no Lua is known, for its children that are followed: they are met by their first tick. NULL: has none. */
+  bool (*watch)(engine_t *engine, pid_t pid, failure_t *failure);
+  /* What takes long of adding processes with these runtimes: they may run meanwhile. NULL: nothing does. */
+  bool (*prepare)(engine_t *engine, const runtimes_t *runtimes, failure_t *failure);
+  /* Samples the process, which is held, from now on, or with a new address space goes on with it. The runtimes are copied. */
+  bool (*add)(engine_t *engine, const target_t *held, const runtimes_t *runtimes, failure_t *failure);
   void (*remove)(engine_t *engine, pid_t pid);
   /* Hands out what there is, waiting for it at most so long. */
   bool (*poll)(engine_t *engine, int milliseconds, engine_take_t *take, void *context, failure_t *failure);

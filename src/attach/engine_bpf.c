@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "attach/bpf/programs.h"
+#include "attach/clock.h"
 #include "attach/engine.h"
+#include "attach/process_stat.h"
 #include "profile/mem.h"
 
 /* A tick that is no sample costs about a microsecond. */
@@ -24,7 +26,8 @@ typedef struct {
   pid_t pid;
   int *events; /* empty: its events are those of a parent */
   size_t count, room;
-  uint64_t added; /* when it became a target, or did again: CLOCK_MONOTONIC, ns */
+  uint64_t since; /* in ticks since boot, as /proc has it: children that begin later inherit its events */
+  int64_t added;  /* when it became a target, or did again: CLOCK_MONOTONIC, ns */
 } ticked_t;
 
 typedef struct {
@@ -35,16 +38,12 @@ typedef struct {
   uint32_t one_in;
   ticked_t *ticked; /* processes whose threads have events */
   size_t count, room;
+  ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
+  size_t ended_count, ended_room;
   engine_take_t *take; /* of the poll that is under way */
   void *context;
   size_t taken;
 } engine_bpf_t;
-
-static uint64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* -- samples -------------------------------------------------------------------------------------------------------- */
 
@@ -90,8 +89,8 @@ static int on_sample(void *context, void *data, size_t size) {
                             .frames = handed->frames};
   if (sample.unknown) {
     const ticked_t *ticked = find_ticked(e, sample.origin.pid);
-    if (ticked != NULL && sample.origin.time < ticked->added) return 0; /* it is known by now */
-    if (ticked == NULL) add_ticked(e, sample.origin.pid);               /* a child */
+    if (ticked != NULL && (int64_t)sample.origin.time < ticked->added) return 0; /* it is known by now */
+    if (ticked == NULL) add_ticked(e, sample.origin.pid);                        /* a child */
     sample.origin.reason = WALK_NO_STATE;
   }
   if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
@@ -137,44 +136,76 @@ static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error)
   return true;
 }
 
-/* All threads at once, while none can start another: that would be ticked twice, or not at all. */
-static bool open_events(engine_bpf_t *e, ticked_t *ticked, failure_t *failure) {
-  stopped_t stopped;
-  int error = 0;
-  bool ok = true;
-  if (!stopped_begin(&stopped, ticked->pid, &error))
-    return failure_set(failure, "process %d cannot be stopped: %s", (int)ticked->pid, strerror(error));
-  for (size_t i = 0; ok && i < stopped.count; i++) ok = open_event(e, ticked, stopped.threads[i].tid, &error);
-  stopped_free(&stopped);
-  if (ok) return true;
+static bool open_refused(pid_t pid, int error, failure_t *failure) {
   if (error == EMFILE)
     return failure_set(failure, "process %d has more threads than files may be open here (ulimit -n)",
-                       (int)ticked->pid);
+                       (int)pid);
   if (error == EACCES || error == EPERM)
     return failure_set(failure,
                        "perf events of process %d may not be opened: it takes root or CAP_PERFMON "
                        "(kernel.perf_event_paranoid)",
-                       (int)ticked->pid);
-  return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)ticked->pid,
-                     strerror(error));
+                       (int)pid);
+  return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)pid, strerror(error));
 }
 
-static void close_events(engine_bpf_t *e, ticked_t *ticked) {
+static void close_events(ticked_t *ticked) {
   for (size_t i = 0; i < ticked->count; i++) close(ticked->events[i]);
   mem_free(ticked->events);
+}
+
+static void forget_ticked(engine_bpf_t *e, ticked_t *ticked) {
   *ticked = e->ticked[--e->count];
+}
+
+/* Seconds since boot in the unit of /proc/PID/stat. */
+static uint64_t ticks_since_boot(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+  return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
+}
+
+/* A child that was started by a process with events has them, too. */
+static bool inherits(engine_bpf_t *e, pid_t pid) {
+  process_stat_t stat;
+  if (!e->options.follow || !process_stat(&stat, pid)) return false;
+  const ticked_t *parent = find_ticked(e, stat.parent);
+  return parent != NULL && stat.started >= parent->since;
+}
+
+/* All threads at once, while none can start another: that would be ticked twice, or not at all. */
+static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
+  int error = 0;
+  bool ok = true, has_events = inherits(e, held->pid);
+  ticked_t *ticked = add_ticked(e, held->pid);
+  if (ticked == NULL) return failure_set(failure, "out of memory");
+  ticked->since = ticks_since_boot();
+  for (size_t i = 0; ok && !has_events && i < held->count; i++)
+    ok = open_event(e, ticked, held->threads[i].tid, &error);
+  if (ok) return true;
+  close_events(ticked);
+  forget_ticked(e, ticked);
+  return open_refused(held->pid, error, failure);
+}
+
+static bool watch(engine_t *engine, pid_t pid, failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  stopped_t held;
+  int error;
+  if (find_ticked(e, pid) != NULL) return true;
+  if (!stopped_begin(&held, pid, &error))
+    return failure_set(failure, "process %d cannot be stopped: %s", (int)pid, strerror(error));
+  bool ok = tick(e, &held, failure);
+  stopped_free(&held);
+  return ok;
 }
 
 /* -- targets ------------------------------------------------------------------------------------------------------------ */
 
 /* The largest programs and libraries: most words of a stack that are no lua_States lead there. */
-static void find_images(pid_t pid, walk_range_t near[WALK_NEAR_IMAGES]) {
-  maps_t maps;
-  failure_t failure;
+static void find_images(const maps_t *maps, walk_range_t near[WALK_NEAR_IMAGES]) {
   uint32_t count = 0;
-  memset(near, 0, WALK_NEAR_IMAGES * sizeof *near);
-  if (!maps_read(&maps, pid, &failure)) return;
-  walk_range_t *images = maps_images(&maps, &count);
+  walk_range_t *images = maps_images(maps, &count);
   for (uint32_t i = 0; i < count; i++) {
     uint32_t least = 0;
     for (uint32_t k = 1; k < WALK_NEAR_IMAGES; k++)
@@ -182,42 +213,60 @@ static void find_images(pid_t pid, walk_range_t near[WALK_NEAR_IMAGES]) {
     if (images[i].end - images[i].start > near[least].end - near[least].start) near[least] = images[i];
   }
   mem_free(images);
-  maps_free(&maps);
 }
 
-static bool add_target(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure) {
-  engine_bpf_t *e = (engine_bpf_t *)engine;
-  bpf_target_t target = {.space = 0};
-  for (size_t i = 0; i < runtimes->count && target.runtime_count < BPF_RUNTIMES; i++) {
+static bool describe(engine_bpf_t *e, const runtimes_t *runtimes, bpf_target_t *target, failure_t *failure) {
+  *target = (bpf_target_t){.space = 0};
+  for (size_t i = 0; i < runtimes->count && target->runtime_count < BPF_RUNTIMES; i++) {
     const runtime_t *runtime = &runtimes->runtimes[i];
     if (runtime->layout == NULL) continue;
-    walker_kind_t kind = {*runtime->layout, target.runtime_count, (uint32_t)i};
-    if (!programs_walker(e->programs, &kind, &target.walkers[kind.turn], failure)) return false;
-    target.runtime_count++;
+    walker_kind_t kind = {*runtime->layout, target->runtime_count, (uint32_t)i};
+    if (!programs_walker(e->programs, &kind, &target->walkers[kind.turn], failure)) return false;
+    target->runtime_count++;
     if (runtime->layout->family != LAYOUT_LUAJIT) continue;
-    target.vm_low = runtime->vm_low;
-    target.vm_high = runtime->vm_high;
-    if (runtime->vms->count > 0) target.global = runtime->vms->vms[0].global;
+    target->vm_low = runtime->vm_low;
+    target->vm_high = runtime->vm_high;
+    if (runtime->vms->count > 0) target->global = runtime->vms->vms[0].global;
   }
-  find_images(pid, target.images);
+  return true;
+}
+
+/* Loads what is not loaded yet. */
+static bool prepare(engine_t *engine, const runtimes_t *runtimes, failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  bpf_target_t ignored;
+  return describe(e, runtimes, &ignored, failure);
+}
+
+static bool add_target(engine_t *engine, const target_t *held, const runtimes_t *runtimes,
+                       failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  pid_t pid = held->process.pid;
+  bpf_target_t target;
+  if (!describe(e, runtimes, &target, failure)) return false;
+  find_images(&held->maps, target.images);
   if (!programs_set_target(e->programs, (uint32_t)pid, &target))
     return failure_set(failure, "there is no room for process %d: %s", (int)pid, strerror(errno));
-  ticked_t *ticked = find_ticked(e, pid);
-  bool ticks = ticked != NULL; /* it has called exec, or is a child: its ticks go on */
-  if (ticked == NULL) ticked = add_ticked(e, pid);
-  if (ticked == NULL) return failure_set(failure, "out of memory");
-  ticked->added = now();
-  if (ticks || open_events(e, ticked, failure)) return true;
-  close_events(e, ticked);
-  programs_drop_target(e->programs, (uint32_t)pid);
-  return false;
+  /* after exec, and in children, ticks go on */
+  if (find_ticked(e, pid) == NULL && !tick(e, &held->stopped, failure)) {
+    programs_drop_target(e->programs, (uint32_t)pid);
+    return false;
+  }
+  find_ticked(e, pid)->added = clock_now();
+  return true;
 }
 
 static void remove_target(engine_t *engine, pid_t pid) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
   ticked_t *ticked = find_ticked(e, pid);
   programs_drop_target(e->programs, (uint32_t)pid);
-  if (ticked != NULL) close_events(e, ticked);
+  if (ticked == NULL) return;
+  if (e->options.follow && ticked->count > 0 &&
+      mem_reserve((void **)&e->ended, &e->ended_room, e->ended_count + 1, sizeof *e->ended))
+    e->ended[e->ended_count++] = *ticked;
+  else
+    close_events(ticked);
+  forget_ticked(e, ticked);
 }
 
 /* -- the engine ---------------------------------------------------------------------------------------------------------- */
@@ -230,8 +279,10 @@ static void count(engine_t *engine, engine_counts_t *counts) {
 
 static void close_engine(engine_t *engine) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
-  while (e->count > 0) close_events(e, &e->ticked[0]);
+  for (size_t i = 0; i < e->count; i++) close_events(&e->ticked[i]);
+  for (size_t i = 0; i < e->ended_count; i++) close_events(&e->ended[i]);
   mem_free(e->ticked);
+  mem_free(e->ended);
   ring_buffer__free(e->ring);
   programs_close(e->programs);
   mem_free(e);
@@ -253,9 +304,10 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
     failure_set(failure, "out of memory");
     return NULL;
   }
-  *e = (engine_bpf_t){.engine = {"bpf", add_target, remove_target, poll_samples, count, close_engine},
-                      .options = *options,
-                      .one_in = options->hz <= FAST_HZ ? ONE_IN_SLOW : ONE_IN_FAST};
+  *e = (engine_bpf_t){
+      .engine = {"bpf", watch, prepare, add_target, remove_target, poll_samples, count, close_engine},
+      .options = *options,
+      .one_in = options->hz <= FAST_HZ ? ONE_IN_SLOW : ONE_IN_FAST};
   raise_limits();
   e->programs = programs_open(e->one_in, failure);
   if (e->programs != NULL) {

@@ -174,7 +174,7 @@ static naming_t *naming_of_target(symbols_t *s) {
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. */
-static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const walk_proto_t *proto) {
+static uint32_t enter_lua(symbols_t *s, const walk_proto_t *proto) {
   static const char main_chunk[] = "main chunk";
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
@@ -189,14 +189,14 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const walk_pr
     return profile_function(p, function);
   }
   naming_function_t wanted = {.kind = WALK_LUA,
-                              .proto = frame->proto,
-                              .mark = frame->mark,
+                              .proto = proto->proto,
+                              .mark = walk_mark(proto),
                               .defined = proto->line,
                               .source = s->source,
                               .source_len = len};
   naming_t *naming = naming_of_target(s);
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
-  if (naming != NULL && named == 0) named = naming_held(naming, &wanted, name);
+  if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
   bool is_file = len > 0 && s->source[0] == '@';
   function.system_name = profile_string(p, place, place_name(file, proto->line, place));
   function.name = named > 0 ? profile_string(p, name, named) : function.system_name;
@@ -242,7 +242,7 @@ static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, uint32_t run
   if (!there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
   int32_t line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
   if (function == PROFILE_NONE) {
-    function = enter_lua(s, frame, &proto);
+    function = enter_lua(s, &proto);
     keep_function(s, frame->proto, frame->mark, function);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;

@@ -211,8 +211,9 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
 
 /* Until the time is over, a signal, or no target is left. */
 static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
-  int64_t end = r->seconds > 0 ? clock_now() + (int64_t)(r->seconds * 1e9) : INT64_MAX;
   recorder_counts_t counts = {.targets = 1};
+  if (!recorder_poll(recorder, 0, failure)) return false; /* looks into the targets, which takes its time */
+  int64_t end = r->seconds > 0 ? clock_now() + (int64_t)(r->seconds * 1e9) : INT64_MAX;
   while (ended_by == 0 && counts.targets > 0 && clock_now() < end) {
     int64_t left = end - clock_now();
     if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
@@ -253,6 +254,7 @@ static void say_end(const record_t *r, child_t *child) {
 static int record_with(record_t *r, engine_t *engine, child_t *child) {
   recorder_options_t options = {.hz = r->hz,
                                 .follow = r->follow,
+                                .started = r->program != NULL,
                                 .command = r->command,
                                 .layout = r->layout_file != NULL ? choose_layout : NULL,
                                 .from_debug = attach_layout_from_debug,
