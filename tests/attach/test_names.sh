@@ -80,6 +80,28 @@ test_names_do_not_depend_on_chance() {
     cmp -s names.1 names.$i || fail "run $i: $(diff names.1 names.$i)"
   done
 }
+# A profile from inside calls functions the same.
+test_names_from_inside_are_the_same() {
+  local runtime
+  cat >both.lua <<'END'
+f, package.loaded.a_module_with_a_long_name = string.rep, { rep = string.rep }
+local text, stop = ("x"):rep(100), os.clock() + (tonumber((...)) or 1000)
+io.write("ready\n") io.flush()
+while os.clock() < stop do for i = 1, 20 do string.rep(text, 10000) end end
+END
+  for runtime in lua5.1 lua5.4 "luajit -joff"; do
+    "$luapulse" run -q -o inside.pb.gz -- $runtime both.lua 0.5 >/dev/null || fail "run of $runtime"
+    "$luapulse" report inside.pb.gz >out || fail "report of $runtime"
+    grep -qE ' string\.rep +\[C\]' out || { cat out >&2; fail "$runtime, from inside"; }
+    start $runtime both.lua
+    until_printed ready
+    for ((i = 0; i < 50; i++)); do
+      "$luapulse" dump -p "$pid" >out || fail "dump of $runtime"
+      grep -qE '^    [^ ]*(rep|f) ' out && break
+    done
+    is_there string.rep "[C] in"
+  done
+}
 # Chunks without a file, as gateways and stores have them.
 test_inline_chunks() {
   local runtime
