@@ -158,8 +158,9 @@ static bool globals_in_registry(walk_t *walk, uint64_t global, uint64_t *at) {
   if (!table_registry(walk, global, &registry) || !table_open(walk, registry, &table)) return false;
   if (table.array_count < GLOBALS) return false;
   if (!is_there(l->table_array_tags)) {
-    if (!walk_read(walk->memory, slot, table.array + (GLOBALS - 1) * SLOT, SLOT, WALK_GUESS)) return false;
-  } else if (!walk_read(walk->memory, slot, table.array - GLOBALS * 8, 8, WALK_GUESS) ||
+    if (!walk_read(walk->memory, slot, table.array + (uint64_t)(GLOBALS - 1) * SLOT, SLOT, WALK_GUESS))
+      return false;
+  } else if (!walk_read(walk->memory, slot, table.array - (uint64_t)GLOBALS * 8, 8, WALK_GUESS) ||
              !walk_read(walk->memory, slot + TAG, table.array + l->table_array_tags + GLOBALS - 1, 1,
                         WALK_GUESS)) {
     return false;
