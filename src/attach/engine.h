@@ -25,7 +25,8 @@ typedef void engine_take_t(void *context, const engine_sample_t *sample);
 
 typedef struct {
   uint32_t hz;
-  bool follow; /* forked children, too */
+  bool follow;         /* forked children, too */
+  const char *command; /* of luapulse, for messages: "record -p 123" */
 } engine_options_t;
 
 typedef struct {

@@ -309,7 +309,7 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
       .options = *options,
       .one_in = options->hz <= FAST_HZ ? ONE_IN_SLOW : ONE_IN_FAST};
   raise_limits();
-  e->programs = programs_open(e->one_in, failure);
+  e->programs = programs_open(e->one_in, options->command, failure);
   if (e->programs != NULL) {
     e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
     if (e->ring != NULL) return &e->engine;

@@ -58,6 +58,10 @@ typedef struct {
   uint16_t ffid;     /* WALK_BUILTIN: its number */
 } walk_frame_t;
 
+typedef enum {
+  WALK_IN_KERNEL = 1 /* where the thread was interrupted; as far as the engine can tell */
+} walk_origin_flags_t;
+
 /* Whose stack it is, for who hands it on; a walk does not look at it. */
 typedef struct {
   uint64_t time; /* CLOCK_MONOTONIC, ns */
@@ -66,6 +70,7 @@ typedef struct {
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */
+  uint32_t flags;   /* walk_origin_flags_t */
 } walk_origin_t;
 
 /* A coroutine that runs on the native stack: itself, or by having resumed one that does. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/process.h"
 #include "profile/mem.h"
 #pragma GCC diagnostic push /* it is generated */
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -26,30 +27,27 @@ struct programs {
   walker_t walkers[MOST_WALKERS];
   uint32_t count;
   int processors;
+  const char *command;
 };
 
 /* -- why not --------------------------------------------------------------------------------------------------------- */
 
-static bool refused(int error, failure_t *failure) {
-  if (error == EPERM || error == EACCES)
-    return failure_set(
-        failure,
-        "loading BPF programs is not permitted: it takes root, or the capabilities CAP_BPF and "
-        "CAP_PERFMON (and CAP_SYS_PTRACE to read the process)");
+static bool refused(const char *command, int error, failure_t *failure) {
+  if (error == EPERM || error == EACCES) return process_bpf_refused(command, failure);
   if (error == ENOSYS) return failure_set(failure, "this kernel has no BPF");
   if (error == ENOMEM) return failure_set(failure, "the kernel has no memory for BPF programs");
   return failure_set(failure, "the kernel refuses the BPF program: %s", strerror(error));
 }
 
 /* What the programs cannot do without, asked for by name: messages of the verifier are for nobody. */
-static bool can_run(failure_t *failure) {
+static bool can_run(const char *command, failure_t *failure) {
   if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
     return failure_set(
         failure, "this kernel does not describe itself (no /sys/kernel/btf/vmlinux: CONFIG_DEBUG_INFO_BTF)");
   int has = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL);
   if (has == 0)
     return failure_set(failure, "this kernel is too old for the BPF program: it takes Linux 5.17");
-  return has > 0 || refused(-has, failure);
+  return has > 0 || refused(command, -has, failure);
 }
 
 /* -- loading ----------------------------------------------------------------------------------------------------------- */
@@ -66,7 +64,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
                             failure_t *failure) {
   struct sampler *object = sampler__open();
   if (object == NULL) {
-    refused(errno, failure);
+    refused(programs->command, errno, failure);
     return NULL;
   }
   object->rodata->one_in = one_in;
@@ -88,20 +86,20 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   }
   if (error == 0) error = sampler__load(object);
   if (error == 0) return object;
-  refused(-error, failure);
+  refused(programs->command, -error, failure);
   sampler__destroy(object);
   return NULL;
 }
 
-programs_t *programs_open(uint32_t one_in, failure_t *failure) {
+programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure) {
   libbpf_set_print(silent);
-  if (!can_run(failure)) return NULL;
+  if (!can_run(command, failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
   if (programs == NULL) {
     failure_set(failure, "out of memory");
     return NULL;
   }
-  *programs = (programs_t){.processors = libbpf_num_possible_cpus()};
+  *programs = (programs_t){.command = command, .processors = libbpf_num_possible_cpus()};
   programs->base = programs->processors > 0 ? load(programs, NULL, one_in, failure) : NULL;
   if (programs->base != NULL) return programs;
   programs_close(programs);
@@ -132,7 +130,7 @@ bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *
   if (bpf_map_update_elem(bpf_map__fd(programs->base->maps.walkers), place, &fd, BPF_ANY) != 0) {
     int error = errno;
     sampler__destroy(object);
-    return refused(error, failure);
+    return refused(programs->command, error, failure);
   }
   programs->walkers[programs->count++] = (walker_t){*kind, object};
   return true;

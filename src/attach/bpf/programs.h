@@ -8,8 +8,8 @@
 
 typedef struct programs programs_t;
 
-/* What ticks run is loaded; NULL with a message that says what is missing. */
-programs_t *programs_open(uint32_t one_in, failure_t *failure);
+/* What ticks run is loaded: one in so many becomes a sample. `command` of luapulse is for messages. NULL with a message that says what is missing. */
+programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure);
 void programs_close(programs_t *programs);
 
 /* What a walker is for. */

@@ -109,7 +109,8 @@ static void read_registers(struct bpf_perf_event_data *context, walk_t *walk) {
   out->pc = r->rip;
 #elif defined __TARGET_ARCH_arm64
   struct user_pt_regs *r = (struct user_pt_regs *)walk->words;
-  if ((int64_t)context->regs.pc < 0)
+  walk->origin.flags = (int64_t)context->regs.pc < 0 ? WALK_IN_KERNEL : 0;
+  if (walk->origin.flags != 0)
     bpf_probe_read_kernel(r, sizeof *r, (const void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
   else
     *r = context->regs;
@@ -166,6 +167,7 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->origin.tid = (int32_t)id;
   walk->origin.runtime = 0;
   walk->origin.reason = BPF_UNKNOWN;
+  walk->origin.flags = 0;
   walk->frame_count = 0;
   walk->vmstate = WALK_VM_NONE;
   walk->trace = 0;
