@@ -36,6 +36,7 @@ typedef struct {
   char name[PROCESS_NAME];
   target_t target;
   runtimes_t *runtimes; /* NULL: the target is not open */
+  layout_t layout;      /* that was given; the runtimes lead to it */
 } recorded_t;
 
 struct recorder {
@@ -101,7 +102,6 @@ static bool tell_engine(recorder_t *r, recorded_t *t, failure_t *failure) {
 /* Decides which Lua it is, and tells the engine. Otherwise nothing is open, and the failure says why. */
 static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
   runtime_options_t options = {.from_debug = r->options.from_debug};
-  layout_t given;
   decision_t decision = REFUSED;
   t->runtimes = mem_alloc(sizeof *t->runtimes);
   if (t->runtimes == NULL || !target_open(&t->target, t->pid, r->options.command, failure)) {
@@ -111,8 +111,8 @@ static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
     return REFUSED;
   }
   if (r->options.layout != NULL) {
-    if (!r->options.layout(r->options.context, &t->target.idents, &given, failure)) goto end;
-    options.given = &given;
+    if (!r->options.layout(r->options.context, &t->target.idents, &t->layout, failure)) goto end;
+    options.given = &t->layout;
     options.given_name = "given by --layout";
   }
   if (!runtimes_decide(t->runtimes, &t->target, &options, failure)) goto end;

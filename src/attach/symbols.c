@@ -206,7 +206,8 @@ static uint32_t enter_lua(symbols_t *s, const walk_proto_t *proto) {
 
 static uint32_t enter_c(symbols_t *s, const walk_frame_t *frame) {
   named_t named;
-  naming_function_t wanted = {.kind = frame->kind, .ffid = frame->ffid, .code = frame->code};
+  naming_function_t wanted = {
+      .kind = frame->kind, .ffid = frame->ffid, .code = frame->code, .function = frame->function};
   naming_t *naming = naming_of_target(s);
   if (naming == NULL) return PROFILE_NONE;
   naming_frame(naming, &wanted, &named);
