@@ -18,6 +18,7 @@ enum {
   ATTEMPTS = 9,               /* to find a Lua in a target that does not stay: half a second … */
   FIRST_RETRY_NS = 1000000,   /* … for the distances double … */
   MOST_RETRY_NS = 1000000000, /* … up to a second */
+  REFUSALS = 5,               /* another tracer may hold it for a moment */
   NEW_MAX = 64                /* processes first met in one poll */
 };
 
@@ -158,7 +159,7 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
     close_target(r, t);
   }
   retry_later(t);
-  return decision != REFUSED && t->attempts < ATTEMPTS;
+  return t->attempts < (decision == REFUSED ? REFUSALS : ATTEMPTS);
 }
 
 /* -- coming and going --------------------------------------------------------------------------------------------------- */
@@ -270,14 +271,16 @@ static void on_sample(void *context, const engine_sample_t *sample) {
   }
   if (sample->unknown) t->executed = true;
   bool readable = t->runtimes != NULL && !t->executed;
-  recording_add(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
+  recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
 }
 
 bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   bool waits = false;
   for (size_t i = 0; i < r->count; i++) waits |= !r->targets[i]->sampled;
   if (waits || r->options.follow) milliseconds = milliseconds < 10 ? milliseconds : 10;
-  if (!r->engine->poll(r->engine, milliseconds, on_sample, r, failure)) return false;
+  bool polled = r->engine->poll(r->engine, milliseconds, on_sample, r, failure);
+  recording_settle(r->recording);
+  if (!polled) return false;
   for (size_t i = 0; i < r->met_count && r->options.follow; i++) follow(r, r->met[i]);
   r->met_count = 0;
   if (r->options.follow) children_look(&r->children, on_process, r);

@@ -277,8 +277,47 @@ END
     kill -KILL "$pid"
   done
 }
-# What does not run is not stopped; a process held by another tracer is said to be.
-test_idle_and_traced_targets() {
+# Two at a time: what one holds the other cannot, and counts.
+test_two_recorders() {
+  for engine in $ENGINES; do
+    start_split lua5.4 -- plain
+    "$luapulse" record --engine "$engine" -p "$pid" -F 499 -d 2 -o other.folded 2>other &
+    recorder=$!
+    recorded -p "$pid" -F 499 -d 2
+    wait $recorder || fail "status of the other: $(cat other)"
+    split_shares "$engine"
+    runs_on
+    kill -KILL "$pid"
+  done
+}
+# Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
+test_functions_that_die() {
+  local runtime
+  cat >dying.lua <<'END'
+local load = loadstring or load
+io.write("ready\n") io.flush()
+local n = 0
+while true do
+  n = n % 500 + 1
+  local f = load(("\n"):rep(n) .. "local function f" .. n .. "() local x = 0 for i = 1, 3000 do x = x + i % 7 end return x end return f" .. n .. "()", "=chunk" .. n)
+  f()
+  if n % 10 == 0 then collectgarbage() end
+end
+END
+  for engine in $ENGINES; do
+    for runtime in $RUNTIMES; do
+      start $runtime dying.lua
+      until_printed ready
+      recorded -p "$pid" -F 1999 -d 1
+      # chunk17 has its function on line 18
+      grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen || fail "none was seen: $(head -50 out.folded)"
+      awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || $3 != $5 { print; bad = 1 } END { exit bad }' seen >wrong || fail "$runtime: wrong names: $(head wrong)"
+      kill -KILL "$pid"
+    done
+  done
+}
+# What does not run is not stopped.
+test_idle_targets() {
   for engine in $ENGINES; do
     start lua5.4 "$here/known.lua" read
     until_printed ready
