@@ -132,7 +132,7 @@ static known_frame_t *frame_entry(symbols_t *s, const walk_frame_t *frame) {
 
 static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t function) {
   if (function == PROFILE_NONE) return; /* the profile is full */
-  if (s->function_count >= FUNCTIONS / 4 * 3) {
+  if (s->function_count >= FUNCTIONS - FUNCTIONS / 4) {
     memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
     s->function_count = 0;
   }
@@ -141,7 +141,7 @@ static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t
 }
 
 static void keep_frame(symbols_t *s, const walk_frame_t *frame, uint32_t made) {
-  if (s->frame_count >= FRAMES / 4 * 3) {
+  if (s->frame_count >= FRAMES - FRAMES / 4) {
     memset(s->frames, 0, FRAMES * sizeof *s->frames);
     s->frame_count = 0;
   }

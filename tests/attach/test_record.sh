@@ -114,6 +114,19 @@ test_many_targets() {
     for pid in ${pids//,/ }; do kill -KILL -- "-$pid"; done
   done
 }
+# VMs of their own on threads of their own, four that run.
+test_threads() {
+  local i
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  for engine in $ENGINES; do
+    start ./host
+    until_printed ready
+    recorded -p "$pid" -F 199 -d 2
+    for i in work_1 work_2 work_3 inside; do within "$(share "main chunk .$i:1.;$i:1 ")" 250 "$engine $i"; done
+    runs_on
+    kill -KILL "$pid"
+  done
+}
 test_no_lua() {
   for engine in $ENGINES; do
     start sleep 1000
