@@ -27,7 +27,8 @@ typedef void engine_take_t(void *context, const engine_sample_t *sample);
 
 typedef struct {
   uint32_t hz;
-  bool follow; /* forked children, too */
+  bool
+      follow; /* samples of forked children are handed out, too, as unknown, where the engine can tell; the recorder looks for them itself */
 } engine_options_t;
 
 typedef struct {

@@ -8,6 +8,8 @@
 #include "profile/random.h"
 #include "unit.h"
 
+#include "failing_memory.h"
+
 enum { FUNCTIONS = 64, DEPTH = 48, MANY = 200000 };
 static const size_t most_bytes = (size_t)100 << 20; /* that a recorder may take */
 
@@ -158,10 +160,43 @@ static void memory_is_bounded(void **state) {
   profile_free(p);
 }
 
+/* A recording of two samples; false when memory was out. A name that needs more than there is, is the place instead. */
+static bool record_a_little(fixture_t *x) {
+  x->recording = recording_new(100);
+  if (x->recording == NULL) return false;
+  for (int i = 0; i < 2; i++) {
+    set_frame(x, 0, 1, 5);
+    set_frame(x, 1, 0, (uint32_t)i);
+    x->sample.frame_count = 2;
+    add(x);
+  }
+  profile_t *p = finish(x);
+  bool whole = p != NULL && total(p, 0) == 2;
+  profile_free(p);
+  recording_free(x->recording);
+  x->recording = NULL;
+  return whole;
+}
+
+static void running_out_of_memory(void **state) {
+  fixture_t *x = *state;
+  recording_free(x->recording);
+  for (int for_good = 0; for_good < 2; for_good++) {
+    bool whole, failed = true;
+    for (size_t n = 1; failed; n++) {
+      failing_memory_start(n, for_good != 0);
+      whole = record_a_little(x);
+      failed = failing_memory_stop();
+      assert_true(whole || failed);
+    }
+  }
+}
+
 #define RECORDING_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
     RECORDING_TEST(samples_of_every_kind),
     RECORDING_TEST(memory_is_bounded),
+    RECORDING_TEST(running_out_of_memory),
 };
 
 UNIT_MAIN(tests)
