@@ -249,7 +249,8 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
 
 static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
-  int64_t values[PROFILE_MAX_TYPES] = {1, p->period};
+  int64_t values[PROFILE_MAX_TYPES] = {
+      1, sample->origin.weight != 0 ? (int64_t)sample->origin.weight : p->period};
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS, stack;
   r->counts.samples++;
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;
