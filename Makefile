@@ -35,7 +35,7 @@ FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
 NAME    := $(wildcard src/name/*.c)
 WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
-ATTACH  := $(wildcard src/attach/*.c)
+ATTACH  := $(wildcard src/attach/*.c) src/attach/bpf/programs.c
 CLI     := $(wildcard src/cli/*.c)
 
 obj = $(patsubst src/%.c,$(B)/obj/%.o,$(1))
@@ -59,7 +59,7 @@ test-deps:
 
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -lz -lm -ldw -lelf
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -ldl
 
 $(B)/obj/%.o: src/%.c
 	$(call say,CC,$@)
@@ -72,6 +72,20 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Wno-conversion -w -c -o $@ $<
 $(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
+
+# The sampler in the kernel: src/walk compiled for BPF, and embedded in the command as a skeleton.
+BPF_CC     ?= clang
+BPFTOOL    ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
+BPF_ARCH   := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname -m)))
+BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu11 -ffreestanding -Wall -Wextra -Wno-unused-function -D__TARGET_ARCH_$(BPF_ARCH) \
+  -Isrc -I/usr/include/$(shell $(CC) -dumpmachine)
+$(B)/gen/sampler.bpf.o: src/attach/bpf/sampler.bpf.c src/attach/bpf/shared.h $(WALK) $(wildcard src/walk/*.h)
+	$(call say,BPF,$@)
+	$(Q)mkdir -p $(@D) && $(BPF_CC) $(BPF_CFLAGS) -c -o $@ $<
+$(B)/gen/sampler.skel.h: $(B)/gen/sampler.bpf.o
+	$(call say,SKELETON,$@)
+	$(Q)$(BPFTOOL) gen skeleton $< name sampler >$@.new && mv $@.new $@
+$(B)/obj/attach/bpf/programs.o: $(B)/gen/sampler.skel.h
 $(B)/obj/format/html.o: $(wildcard web/*)
 $(B)/obj/walk/layout_known.o: $(wildcard src/walk/*.layout)
 
@@ -143,7 +157,7 @@ uninstall:
 UNIT      := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*.c))
 SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
-TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -lelf
+TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- What the two overhead drivers (overhead.lua, lockstep.lua) share: arguments, the program under test, the profiler's
 -- session, the estimate with its interval, and the rule that ends a measurement.
-local measure = {}
+local measure = { folder = arg[0]:match("^(.*)/") or "." }
 
 local HALF_WIDTH = 0.002 -- the interval is good enough when it is this narrow each way
 local FEWEST_PAIRS = 6 -- with fewer there is no 95 % interval at all: these are taken even when the time is over
@@ -14,7 +14,8 @@ end
 local fail = measure.fail
 
 -- PROGRAM [hz] [max_seconds] [clock] [--control] [--check] [--seed=N]; the clock may be heap-sampling or heap-tracing: then the
--- heap is profiled instead, and hz is without meaning; or wrapper: an allocator that only hands on (bench/wrapper.c)
+-- heap is profiled instead, and hz is without meaning; or wrapper: an allocator that only hands on (bench/wrapper.c); or record-bpf,
+-- record-ptrace: the process is looked at from outside (bench/recorder.lua)
 function measure.options(arguments)
   local options, plain = { control = false, check = false, seed = os.time() }, {}
   for _, word in ipairs(arguments) do
@@ -54,6 +55,8 @@ end
 -- finish() returns the samples taken since begin(true). With --control the module is not even loaded.
 function measure.session(options)
   local pulse, running
+  local engine = options.clock:match("^record%-(%a+)$")
+  if engine then return dofile(measure.folder .. "/recorder.lua")(engine, options.hz, options.control) end
   if not options.control then
     local found, module = pcall(require, "luapulse")
     if not found then fail("no module for " .. measure.runtime() .. ": build it, set LUA_CPATH\n" .. module) end

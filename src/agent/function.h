@@ -11,13 +11,13 @@
 
 struct vm;
 
-/* How good a name is; a better one replaces it. Among names from package.loaded the shorter is the better, so
- * ranks go on above NAME_LOADED. */
+/* How good a name is; a better one replaces it. Names from package.loaded are better the more a module is their place and the
+ * shorter they are, so ranks go on above NAME_LOADED. */
 enum {
   NAME_PLACE = 0,      /* file:line, or the symbol or address of a C function */
   NAME_CALL_SITE = 1,  /* what the first caller seen calls it */
   NAME_DEFINITION = 1, /* what its definition calls it */
-  NAME_LOADED = 2,     /* where package.loaded or the globals hold it, + how short it is */
+  NAME_LOADED = 2,     /* where package.loaded or the globals hold it, + where and how short */
   NAME_FINAL = 1000    /* main chunk */
 };
 

@@ -19,6 +19,7 @@ typedef struct {
   vm_t *vm;
   lua_State *L;
   int steps;
+  bool module; /* the name begins with a module of package.loaded, not with a global */
   char name[MAX_NAME];
 } search_t;
 
@@ -41,10 +42,12 @@ static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
   return len + dot + key_len;
 }
 
-/* The function on top gets the name if the cache knows it. Shorter names rank higher: "print" beats
- * "_G.x.print". */
-static void offer(search_t *s, size_t len) {
-  uint32_t rank = (uint32_t)(NAME_LOADED + (MAX_NAME - len));
+/* The function on top gets the name if the cache knows it. What a module itself holds ranks highest, then what lies in it, then
+ * globals; and shorter names rank higher: "string.find" beats a global "find", "print" beats "_G.x.print". Names from outside have
+ * the same order (src/attach/table_names.h). */
+static void offer(search_t *s, size_t len, int deep) {
+  uint32_t place = !s->module ? 0 : deep == MAX_TABLES_DEEP - 1 ? 2 : 1;
+  uint32_t rank = (uint32_t)(NAME_LOADED + place * MAX_NAME + (MAX_NAME - len));
   if (s->vm->global != 0) { /* walked: C functions are entered before they are seen */
     uint64_t key = walker_key_of(s->L);
     walked_entry_t *known = walked_find(s->vm, key);
@@ -73,7 +76,7 @@ static void search_table(search_t *s, size_t len, int deep) {
       const char *key = lua_tolstring(L, -2, &key_len);
       if (is_identifier(key, key_len)) {
         size_t longer = extend(s, len, key, key_len);
-        if (longer > 0 && lua_isfunction(L, -1)) offer(s, longer);
+        if (longer > 0 && lua_isfunction(L, -1)) offer(s, longer, deep);
         bool self = strcmp(key, "_G") == 0 || strcmp(key, "loaded") == 0 || strcmp(key, "__index") == 0;
         if (longer > 0 && deep > 0 && !self && lua_istable(L, -1)) search_table(s, longer, deep - 1);
       }
@@ -94,13 +97,14 @@ static void search_loaded(search_t *s) {
     if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1)) {
       size_t len;
       const char *module = lua_tolstring(L, -2, &len);
-      size_t start =
-          strcmp(module, "_G") == 0 ? 0 : (is_identifier(module, len) ? extend(s, 0, module, len) : 0);
-      if (start > 0 || strcmp(module, "_G") == 0) search_table(s, start, MAX_TABLES_DEEP - 1);
+      s->module = strcmp(module, "_G") != 0;
+      size_t start = s->module && is_identifier(module, len) ? extend(s, 0, module, len) : 0;
+      if (start > 0 || !s->module) search_table(s, start, MAX_TABLES_DEEP - 1);
     } else if (lua_type(L, -2) == LUA_TSTRING && lua_isfunction(L, -1)) { /* a module that is a function */
       size_t len;
       const char *module = lua_tolstring(L, -2, &len);
-      if (is_identifier(module, len) && extend(s, 0, module, len) > 0) offer(s, len);
+      s->module = true;
+      if (is_identifier(module, len) && extend(s, 0, module, len) > 0) offer(s, len, MAX_TABLES_DEEP - 1);
     }
     lua_pop(L, 1);
     if (s->steps <= 0) {

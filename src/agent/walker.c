@@ -2,6 +2,7 @@
 /* Threads whose ticks are walked; see walker.h. The handler runs at any instruction of the host: no malloc, no locks, no
  * stdio; the ticker keeps errno. */
 #include "agent/walker.h"
+#include "agent/registers_context.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +19,6 @@
 #include "agent/walk_setup.h"
 #include "agent/watcher.h"
 #include "walk/memory_own.h"
-#include "walk/registers.h"
 
 enum {
   UNKNOWN_STACK = 8 << 20, /* how far up a stack may go whose end is not known */

@@ -28,7 +28,8 @@ typedef void engine_take_t(void *context, const engine_sample_t *sample);
 typedef struct {
   uint32_t hz;
   bool
-      follow; /* samples of forked children are handed out, too, as unknown, where the engine can tell; the recorder looks for them itself */
+      follow; /* forked children are handed out, too, as unknown; those of unwatched parents the recorder looks for itself */
+  const char *command; /* of luapulse, for messages: "record -p 123" */
 } engine_options_t;
 
 typedef struct {
@@ -44,8 +45,12 @@ typedef struct {
 typedef struct engine engine_t;
 struct engine {
   const char *name; /* "bpf", "ptrace" */
-  /* Samples the process from now on, or with a new address space goes on with it. The runtimes are copied. */
-  bool (*add)(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure);
+  /* Ticks a process in which no Lua is known, for its children that are followed: they are met by their first tick. NULL: has none. */
+  bool (*watch)(engine_t *engine, pid_t pid, failure_t *failure);
+  /* What takes long of adding processes with these runtimes: they may run meanwhile. NULL: nothing does. */
+  bool (*prepare)(engine_t *engine, const runtimes_t *runtimes, failure_t *failure);
+  /* Samples the process, which is held, from now on, or with a new address space goes on with it. The runtimes are copied. */
+  bool (*add)(engine_t *engine, const target_t *held, const runtimes_t *runtimes, failure_t *failure);
   void (*remove)(engine_t *engine, pid_t pid);
   /* Hands out what there is, waiting for it at most so long; after the samples of one tick it comes back sooner. */
   bool (*poll)(engine_t *engine, int milliseconds, engine_take_t *take, void *context, failure_t *failure);

@@ -1,9 +1,321 @@
 /* SPDX-License-Identifier: MIT */
-/* Sampling by a program in the kernel; see engine.h. */
+/* The engine in the kernel; see engine.h and bpf/sampler.bpf.c.
+ *
+ * Each thread of a target has a perf event that ticks with its CPU time, and threads it starts inherit it, and with `follow` processes
+ * too. More ticks than samples are asked for: which of them becomes one is left to chance, so that gaps vary. */
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach/bpf/programs.h"
+#include "attach/clock.h"
 #include "attach/engine.h"
+#include "attach/process_stat.h"
+#include "profile/mem.h"
+
+/* A tick that is no sample costs about a microsecond. */
+enum { ONE_IN_SLOW = 4, ONE_IN_FAST = 2, FAST_HZ = 250, LOOK_MS = 50 };
+
+typedef struct {
+  pid_t pid;
+  int *events; /* empty: its events are those of a parent */
+  size_t count, room;
+  uint64_t since; /* in ticks since boot, as /proc has it: children that begin later inherit its events */
+  int64_t added;  /* when it became a target, or did again: CLOCK_MONOTONIC, ns */
+} ticked_t;
+
+typedef struct {
+  engine_t engine; /* first */
+  engine_options_t options;
+  programs_t *programs;
+  struct ring_buffer *ring;
+  uint32_t one_in;
+  ticked_t *ticked; /* processes whose threads have events */
+  size_t count, room;
+  ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
+  size_t ended_count, ended_room;
+  engine_take_t *take; /* of the poll that is under way */
+  void *context;
+  size_t taken;
+} engine_bpf_t;
+
+/* -- samples -------------------------------------------------------------------------------------------------------- */
+
+static ticked_t *find_ticked(engine_bpf_t *e, pid_t pid) {
+  for (size_t i = 0; i < e->count; i++)
+    if (e->ticked[i].pid == pid) return &e->ticked[i];
+  return NULL;
+}
+
+static ticked_t *add_ticked(engine_bpf_t *e, pid_t pid) {
+  if (!mem_reserve((void **)&e->ticked, &e->room, e->count + 1, sizeof *e->ticked)) return NULL;
+  e->ticked[e->count] = (ticked_t){.pid = pid};
+  return &e->ticked[e->count++];
+}
+
+/* As the program in the kernel hands it over. */
+typedef struct {
+  walk_origin_t origin;
+  walk_vmstate_t vmstate;
+  uint32_t trace;
+  uint32_t frame_count;
+  bool truncated;
+  bool collector_marked;
+  walk_frame_t frames[];
+} handed_t;
+
+_Static_assert(offsetof(handed_t, frames) == offsetof(walk_t, frames) - offsetof(walk_t, origin),
+               "a sample is the end of walk_t");
+_Static_assert(offsetof(handed_t, frame_count) == offsetof(walk_t, frame_count) - offsetof(walk_t, origin),
+               "a sample is the end of walk_t");
+
+static int on_sample(void *context, void *data, size_t size) {
+  engine_bpf_t *e = context;
+  const handed_t *handed = data;
+  if (size < offsetof(handed_t, frames)) return 0;
+  size_t room = (size - offsetof(handed_t, frames)) / sizeof handed->frames[0];
+  engine_sample_t sample = {.origin = handed->origin,
+                            .vmstate = handed->vmstate,
+                            .trace = handed->trace,
+                            .truncated = handed->truncated,
+                            .unknown = handed->origin.reason == BPF_UNKNOWN,
+                            .frame_count = handed->frame_count < room ? handed->frame_count : (uint32_t)room,
+                            .frames = handed->frames};
+  if (sample.unknown) {
+    const ticked_t *ticked = find_ticked(e, sample.origin.pid);
+    if (ticked != NULL && (int64_t)sample.origin.time < ticked->added) return 0; /* it is known by now */
+    if (ticked == NULL) add_ticked(e, sample.origin.pid);                        /* a child */
+    sample.origin.reason = WALK_NO_STATE;
+  }
+  if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
+  e->taken++;
+  e->take(e->context, &sample);
+  return 0;
+}
+
+static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
+                         failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  e->take = take;
+  e->context = context;
+  /* one is woken early only when there is much */
+  int result = ring_buffer__poll(e->ring, milliseconds < LOOK_MS ? milliseconds : LOOK_MS);
+  if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
+  return result >= 0 || failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
+}
+
+/* -- ticks ------------------------------------------------------------------------------------------------------------ */
+
+static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
+  struct perf_event_attr attr = {
+      .type = PERF_TYPE_SOFTWARE,
+      .size = sizeof attr,
+      .config = PERF_COUNT_SW_CPU_CLOCK,
+      .sample_period = (uint64_t)1000000000 / ((uint64_t)e->options.hz * e->one_in),
+      .inherit = 1,
+      .inherit_thread = !e->options.follow,
+      .disabled = 1,
+  };
+  int fd = (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  *error = errno;
+  if (fd < 0) return *error == ESRCH; /* it has ended: there is nothing to sample */
+  if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, programs_tick_fd(e->programs)) != 0 ||
+      ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) != 0 ||
+      !mem_reserve((void **)&ticked->events, &ticked->room, ticked->count + 1, sizeof *ticked->events)) {
+    *error = errno;
+    close(fd);
+    return false;
+  }
+  ticked->events[ticked->count++] = fd;
+  return true;
+}
+
+static bool open_refused(pid_t pid, int error, failure_t *failure) {
+  if (error == EMFILE)
+    return failure_set(failure, "process %d has more threads than files may be open here (ulimit -n)",
+                       (int)pid);
+  if (error == EACCES || error == EPERM)
+    return failure_set(failure,
+                       "perf events of process %d may not be opened: it takes root or CAP_PERFMON "
+                       "(kernel.perf_event_paranoid)",
+                       (int)pid);
+  return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)pid, strerror(error));
+}
+
+static void close_events(ticked_t *ticked) {
+  for (size_t i = 0; i < ticked->count; i++) close(ticked->events[i]);
+  mem_free(ticked->events);
+}
+
+static void forget_ticked(engine_bpf_t *e, ticked_t *ticked) {
+  *ticked = e->ticked[--e->count];
+}
+
+/* Seconds since boot in the unit of /proc/PID/stat. */
+static uint64_t ticks_since_boot(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+  return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
+}
+
+/* A child that was started by a process with events has them, too. */
+static bool inherits(engine_bpf_t *e, pid_t pid) {
+  process_stat_t stat;
+  if (!e->options.follow || !process_stat(&stat, pid)) return false;
+  const ticked_t *parent = find_ticked(e, stat.parent);
+  return parent != NULL && stat.started >= parent->since;
+}
+
+/* All threads at once, while none can start another: that would be ticked twice, or not at all. */
+static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
+  int error = 0;
+  bool ok = true, has_events = inherits(e, held->pid);
+  ticked_t *ticked = add_ticked(e, held->pid);
+  if (ticked == NULL) return failure_set(failure, "out of memory");
+  ticked->since = ticks_since_boot();
+  for (size_t i = 0; ok && !has_events && i < held->count; i++)
+    ok = open_event(e, ticked, held->threads[i].tid, &error);
+  if (ok) return true;
+  close_events(ticked);
+  forget_ticked(e, ticked);
+  return open_refused(held->pid, error, failure);
+}
+
+static bool watch(engine_t *engine, pid_t pid, failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  stopped_t held;
+  int error;
+  if (find_ticked(e, pid) != NULL) return true;
+  if (!stopped_begin(&held, pid, &error))
+    return failure_set(failure, "process %d cannot be stopped: %s", (int)pid, strerror(error));
+  bool ok = tick(e, &held, failure);
+  stopped_free(&held);
+  return ok;
+}
+
+/* -- targets ------------------------------------------------------------------------------------------------------------ */
+
+/* The largest programs and libraries: most words of a stack that are no lua_States lead there. */
+static void find_images(const maps_t *maps, walk_range_t near[WALK_NEAR_IMAGES]) {
+  uint32_t count = 0;
+  walk_range_t *images = maps_images(maps, &count);
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t least = 0;
+    for (uint32_t k = 1; k < WALK_NEAR_IMAGES; k++)
+      if (near[k].end - near[k].start < near[least].end - near[least].start) least = k;
+    if (images[i].end - images[i].start > near[least].end - near[least].start) near[least] = images[i];
+  }
+  mem_free(images);
+}
+
+static bool describe(engine_bpf_t *e, const runtimes_t *runtimes, bpf_target_t *target, failure_t *failure) {
+  *target = (bpf_target_t){.space = 0};
+  for (size_t i = 0; i < runtimes->count && target->runtime_count < BPF_RUNTIMES; i++) {
+    const runtime_t *runtime = &runtimes->runtimes[i];
+    if (runtime->layout == NULL) continue;
+    walker_kind_t kind = {*runtime->layout, target->runtime_count, (uint32_t)i};
+    if (!programs_walker(e->programs, &kind, &target->walkers[kind.turn], failure)) return false;
+    target->runtime_count++;
+    if (runtime->layout->family != LAYOUT_LUAJIT) continue;
+    target->vm_low = runtime->vm_low;
+    target->vm_high = runtime->vm_high;
+    if (runtime->vms->count > 0) target->global = runtime->vms->vms[0].global;
+  }
+  return true;
+}
+
+/* Loads what is not loaded yet. */
+static bool prepare(engine_t *engine, const runtimes_t *runtimes, failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  bpf_target_t ignored;
+  return describe(e, runtimes, &ignored, failure);
+}
+
+static bool add_target(engine_t *engine, const target_t *held, const runtimes_t *runtimes,
+                       failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  pid_t pid = held->process.pid;
+  bpf_target_t target;
+  if (!describe(e, runtimes, &target, failure)) return false;
+  find_images(&held->maps, target.images);
+  if (!programs_set_target(e->programs, (uint32_t)pid, &target))
+    return failure_set(failure, "there is no room for process %d: %s", (int)pid, strerror(errno));
+  /* after exec, and in children, ticks go on */
+  if (find_ticked(e, pid) == NULL && !tick(e, &held->stopped, failure)) {
+    programs_drop_target(e->programs, (uint32_t)pid);
+    return false;
+  }
+  find_ticked(e, pid)->added = clock_now();
+  return true;
+}
+
+static void remove_target(engine_t *engine, pid_t pid) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  ticked_t *ticked = find_ticked(e, pid);
+  programs_drop_target(e->programs, (uint32_t)pid);
+  if (ticked == NULL) return;
+  if (e->options.follow && ticked->count > 0 &&
+      mem_reserve((void **)&e->ended, &e->ended_room, e->ended_count + 1, sizeof *e->ended))
+    e->ended[e->ended_count++] = *ticked;
+  else
+    close_events(ticked);
+  forget_ticked(e, ticked);
+}
+
+/* -- the engine ---------------------------------------------------------------------------------------------------------- */
+
+static void count(engine_t *engine, engine_counts_t *counts) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  *counts = (engine_counts_t){.lost = programs_lost(e->programs)};
+  programs_costs(e->programs, &counts->bpf_ns, &counts->bpf_runs, &counts->verified);
+}
+
+static void close_engine(engine_t *engine) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  for (size_t i = 0; i < e->count; i++) close_events(&e->ticked[i]);
+  for (size_t i = 0; i < e->ended_count; i++) close_events(&e->ended[i]);
+  mem_free(e->ticked);
+  mem_free(e->ended);
+  ring_buffer__free(e->ring);
+  programs_close(e->programs);
+  mem_free(e);
+}
+
+/* A descriptor for each thread; and BPF memory counts as locked on kernels before 5.11, where this is needed. Neither is fatal. */
+static void raise_limits(void) {
+  struct rlimit files, memory = {RLIM_INFINITY, RLIM_INFINITY};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  setrlimit(RLIMIT_MEMLOCK, &memory);
+}
 
 engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
-  (void)options;
-  failure_set(failure, "this build has no BPF engine");
+  engine_bpf_t *e = mem_alloc(sizeof *e);
+  if (e == NULL) {
+    failure_set(failure, "out of memory");
+    return NULL;
+  }
+  *e = (engine_bpf_t){
+      .engine = {"bpf", watch, prepare, add_target, remove_target, poll_samples, count, close_engine},
+      .options = *options,
+      .one_in = options->hz <= FAST_HZ ? ONE_IN_SLOW : ONE_IN_FAST};
+  raise_limits();
+  e->programs = programs_open(e->one_in, options->command, failure);
+  if (e->programs != NULL) {
+    e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
+    if (e->ring != NULL) return &e->engine;
+    failure_set(failure, "the kernel's samples cannot be read: %s", strerror(errno));
+  }
+  programs_close(e->programs);
+  mem_free(e);
   return NULL;
 }

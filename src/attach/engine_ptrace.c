@@ -248,7 +248,9 @@ static void remove_process(engine_t *engine, pid_t pid) {
   e->watched[i] = e->watched[--e->watched_count];
 }
 
-static bool add_process(engine_t *engine, pid_t pid, const runtimes_t *runtimes, failure_t *failure) {
+static bool add_process(engine_t *engine, const target_t *held, const runtimes_t *runtimes,
+                        failure_t *failure) {
+  pid_t pid = held->process.pid;
   ptrace_engine_t *e = (ptrace_engine_t *)engine;
   remove_process(engine, pid); /* with another address space, or another process of the same number */
   if (!mem_reserve((void **)&e->watched, &e->watched_room, e->watched_count + 1, sizeof *e->watched))

@@ -3,14 +3,14 @@
 #include "attach/naming.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <gelf.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "attach/clock.h"
+#include "attach/elf_symbol.h"
+#include "attach/table.h"
+#include "attach/tables.h"
 #include "name/definition.h"
 #include "name/place.h"
 #include "name/source.h"
@@ -21,9 +21,12 @@ enum {
   FILES = 32,
   FILE_BYTES = 2 << 20,
   CHUNK = 65536,
-  MOST_SYMBOLS = 1 << 20,
   SHOWN_CHUNK = 60,
   REGISTERED_NAME = 64
+};
+enum {
+  TABLES_NS = 1000000000, /* for the tables of all VMs */
+  TABLES_SHARE = 500      /* reading them may cost 1/500 of the time */
 };
 
 /* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
@@ -40,19 +43,24 @@ typedef struct {
 
 struct naming {
   target_t *target;
+  const runtimes_t *runtimes;
+  tables_t *tables;
+  int64_t tables_due; /* CLOCK_MONOTONIC, ns: not read again before */
   file_t files[FILES];
   size_t next_file; /* to be replaced */
   size_t file_bytes;
   cached_t *cached; /* C functions, by address */
 };
 
-naming_t *naming_open(target_t *target) {
+naming_t *naming_open(target_t *target, const runtimes_t *runtimes) {
   naming_t *n = mem_alloc(sizeof *n);
   if (n == NULL) return NULL;
   n->target = target;
+  n->runtimes = runtimes;
+  n->tables = tables_new();
   n->cached = mem_alloc(CACHED * sizeof *n->cached);
   remote_forget(target->remote); /* the process runs */
-  if (n->cached != NULL) return n;
+  if (n->cached != NULL && n->tables != NULL) return n;
   naming_close(n);
   return NULL;
 }
@@ -67,8 +75,60 @@ static void forget_file(naming_t *n, file_t *file) {
 void naming_close(naming_t *n) {
   if (n == NULL) return;
   for (size_t i = 0; i < FILES; i++) forget_file(n, &n->files[i]);
+  tables_free(n->tables);
   mem_free(n->cached);
   mem_free(n);
+}
+
+/* -- names from tables --------------------------------------------------------------------------------------------- */
+
+static void read_tables(naming_t *n) {
+  target_t *target = n->target;
+  const layout_t *aimed = target->walk->layout;
+  int64_t start = clock_now();
+  remote_forget(target->remote); /* the process runs */
+  for (size_t i = 0; i < n->runtimes->count; i++) {
+    const runtime_t *runtime = &n->runtimes->runtimes[i];
+    if (runtime->layout == NULL || runtime->vms == NULL) continue;
+    target_aim(target, runtime->layout, NULL);
+    for (size_t k = 0; k < runtime->vms->count; k++)
+      tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
+  }
+  target_aim(target, aimed, NULL);
+  int64_t end = clock_now();
+  n->tables_due = end + (end - start) * TABLES_SHARE;
+}
+
+/* What coroutine.wrap returns is in no table. It is Lua's own code, and a closure over a coroutine. */
+static bool is_wrapper(naming_t *n, const naming_function_t *f) {
+  const maps_t *maps = &n->target->maps;
+  const layout_t *aimed = n->target->walk->layout;
+  const map_t *code = maps_find(maps, f->code);
+  bool wraps = false;
+  for (size_t i = 0; i < n->runtimes->count && code != NULL && f->function != 0 && !wraps; i++) {
+    const runtime_t *runtime = &n->runtimes->runtimes[i];
+    const map_t *lua = maps_find(maps, runtime->ident.at);
+    if (runtime->layout == NULL || lua == NULL || !maps_same_file(lua, code)) continue;
+    target_aim(n->target, runtime->layout, NULL);
+    wraps = table_wraps_coroutine(n->target->walk, f->function);
+  }
+  target_aim(n->target, aimed, NULL);
+  return wraps;
+}
+
+size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  const walk_frame_t frame = {.kind = (uint16_t)f->kind,
+                              .proto = f->proto,
+                              .mark = f->mark,
+                              .code = f->code,
+                              .ffid = (uint16_t)f->ffid};
+  const char *held = tables_name(n->tables, &frame);
+  if (held == NULL && clock_now() >= n->tables_due) {
+    read_tables(n);
+    held = tables_name(n->tables, &frame);
+  }
+  if (held == NULL && f->kind == WALK_C && is_wrapper(n, f)) held = "coroutine.wrap";
+  return held != NULL ? (size_t)snprintf(name, NAMING_NAME, "%s", held) : 0;
 }
 
 /* -- Lua functions ------------------------------------------------------------------------------------------------- */
@@ -119,20 +179,23 @@ static void place_lua(const naming_function_t *f, named_t *named) {
 
 static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
   place_lua(f, named);
-  if (f->defined <= 0) { /* below: of LuaJIT's own library */
-    snprintf(named->name, sizeof named->name, f->defined == 0 ? "main chunk" : "built-in function");
+  if (f->defined == 0) {
+    snprintf(named->name, sizeof named->name, "main chunk");
     return;
   }
-  if (naming_definition(n, f, named->name) > 0) return;
-  const char *base = "?";
-  int len = 1;
-  if (f->source != NULL && f->source_len > 1 && !is_chunk(f)) {
-    const char *slash = memrchr(f->source, '/', f->source_len);
-    base = slash != NULL ? slash + 1 : f->source + 1;
-    len = (int)(f->source + f->source_len - base);
+  if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0) return;
+  if (f->defined < 0) { /* of LuaJIT's own library */
+    snprintf(named->name, sizeof named->name, "built-in function");
+    return;
   }
+  char chunk[PLACE_CHUNK];
+  place_t file = place_file(f->source, f->source != NULL ? f->source_len : 0, chunk);
+  bool is_file = f->source != NULL && f->source_len > 0 && f->source[0] == '@';
+  const char *slash = is_file ? memrchr(file.bytes, '/', file.len) : NULL,
+             *base = slash != NULL ? slash + 1 : file.bytes;
+  size_t len = (size_t)(file.bytes + file.len - base);
   snprintf(named->name, sizeof named->name, "function <%.*s:%d>",
-           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)f->defined);
+           len < NAMING_NAME / 2 ? (int)len : NAMING_NAME / 2, base, (int)f->defined);
 }
 
 /* -- C functions ------------------------------------------------------------------------------------------------------ */
@@ -165,76 +228,23 @@ static bool find_registered(naming_t *n, const map_t *code_map, uint64_t code, c
   return false;
 }
 
-/* The symbol whose value is this address of the file. */
-static bool find_in_table(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, uint64_t address, char *name,
-                          size_t size) {
-  Elf_Data *data = elf_getdata(section, NULL);
-  size_t count = data != NULL && header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
-  for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
-    GElf_Sym symbol;
-    if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_value != address ||
-        symbol.st_shndx == SHN_UNDEF || GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
-      continue;
-    const char *text = elf_strptr(elf, header->sh_link, symbol.st_name);
-    if (text == NULL || text[0] == '\0') continue;
-    snprintf(name, size, "%s", text);
-    return true;
-  }
-  return false;
-}
-
-/* From the place in the file to the address its symbols use. */
-static bool address_in_file(Elf *elf, uint64_t offset, uint64_t *address) {
-  size_t count;
-  if (elf_getphdrnum(elf, &count) != 0) return false;
-  for (size_t i = 0; i < count; i++) {
-    GElf_Phdr header;
-    if (gelf_getphdr(elf, (int)i, &header) == NULL || header.p_type != PT_LOAD || offset < header.p_offset ||
-        offset - header.p_offset >= header.p_filesz)
-      continue;
-    *address = header.p_vaddr + (offset - header.p_offset);
-    return true;
-  }
-  return false;
-}
-
-static bool find_symbol(naming_t *n, const map_t *map, uint64_t code, char *name, size_t size) {
-  char path[PATH_MAX + 64];
-  GElf_Shdr header;
-  uint64_t address;
-  bool found = false;
-  maps_open_path(map, n->target->process.pid, path, sizeof path);
-  elf_version(EV_CURRENT);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  Elf *elf = fd >= 0 ? elf_begin(fd, ELF_C_READ, NULL) : NULL;
-  if (elf != NULL && address_in_file(elf, code - map->start + map->offset, &address))
-    for (Elf_Scn *section = NULL; !found && (section = elf_nextscn(elf, section)) != NULL;)
-      if (gelf_getshdr(section, &header) != NULL &&
-          (header.sh_type == SHT_SYMTAB || header.sh_type == SHT_DYNSYM))
-        found = find_in_table(elf, section, &header, address, name, size);
-  elf_end(elf);
-  if (fd >= 0) close(fd);
-  return found;
-}
-
-static void name_c(naming_t *n, const naming_function_t *frame, named_t *named) {
-  const map_t *map = maps_find(&n->target->maps, frame->code);
-  char registered[REGISTERED_NAME];
-  snprintf(named->place, sizeof named->place, "[C]");
-  snprintf(named->name, sizeof named->name, frame->kind == WALK_BUILTIN ? "built-in function %u" : "?",
-           frame->ffid);
-  if (map == NULL || map->path[0] == '\0') {
-    if (frame->kind != WALK_BUILTIN)
-      snprintf(named->name, sizeof named->name, "C function 0x%llx", (unsigned long long)frame->code);
-    return;
-  }
-  const char *slash = strrchr(map->path, '/'), *base = slash != NULL ? slash + 1 : map->path;
-  snprintf(named->place, sizeof named->place, "[C] in %s", base);
-  if (find_registered(n, map, frame->code, registered))
-    snprintf(named->name, sizeof named->name, "%s", registered);
-  else if (!find_symbol(n, map, frame->code, named->name, sizeof named->name) && frame->kind != WALK_BUILTIN)
-    snprintf(named->name, sizeof named->name, "%.200s+0x%llx", base,
-             (unsigned long long)(frame->code - maps_image(&n->target->maps, map)->start));
+static void name_c(naming_t *n, const naming_function_t *f, named_t *named) {
+  const map_t *map = maps_find(&n->target->maps, f->code);
+  const char *slash = map != NULL ? strrchr(map->path, '/') : NULL, *base = slash != NULL ? slash + 1
+                                                                            : map != NULL ? map->path
+                                                                                          : "";
+  char *name = named->name;
+  snprintf(named->place, sizeof named->place, base[0] != '\0' ? "[C] in %s" : "[C]", base);
+  if (naming_held(n, f, name) > 0) return;
+  if (base[0] != '\0' && find_registered(n, map, f->code, name)) return;
+  if (base[0] != '\0' && elf_symbol(map, n->target->process.pid, f->code, name, NAMING_NAME)) return;
+  if (f->kind == WALK_BUILTIN)
+    snprintf(name, NAMING_NAME, "built-in function %u", f->ffid);
+  else if (base[0] == '\0')
+    snprintf(name, NAMING_NAME, "C function 0x%llx", (unsigned long long)f->code);
+  else
+    snprintf(name, NAMING_NAME, "%.200s+0x%llx", base,
+             (unsigned long long)(f->code - maps_image(&n->target->maps, map)->start));
 }
 
 void naming_frame(naming_t *n, const naming_function_t *frame, named_t *named) {

@@ -212,14 +212,33 @@ static bool require_perf(requirement_t *r) {
   return true;
 }
 
-static bool require_bpf(requirement_t *r) {
+/* NULL when nothing is. */
+static const char *missing_for_bpf(void) {
   bool bpf = has_capability(CAP_OF_BPF) || has_capability(CAP_ADMIN);
   bool perf = has_capability(CAP_OF_PERFMON) || has_capability(CAP_ADMIN);
-  if (bpf && perf) return require(r, false, "CAP_BPF and CAP_PERFMON are held: BPF programs can be loaded");
-  return require(r, true,
-                 bpf    ? "CAP_PERFMON is missing: no BPF program can read user memory; use sudo"
-                 : perf ? "CAP_BPF is missing: no BPF program can be loaded; use sudo"
-                        : "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded; use sudo");
+  if (bpf && perf) return NULL;
+  return bpf    ? "CAP_PERFMON is missing: no BPF program can read user memory"
+         : perf ? "CAP_BPF is missing: no BPF program can be loaded"
+                : "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded";
+}
+
+static bool require_bpf(requirement_t *r) {
+  const char *missing = missing_for_bpf();
+  r->missing = missing != NULL;
+  snprintf(r->text, sizeof r->text, "%s%s",
+           missing != NULL ? missing : "CAP_BPF and CAP_PERFMON are held: BPF programs can be loaded",
+           missing != NULL ? "; use sudo" : "");
+  return true;
+}
+
+bool process_bpf_refused(const char *command, failure_t *failure) {
+  const char *missing = missing_for_bpf();
+  if (missing == NULL)
+    return failure_set(failure,
+                       "the kernel refuses BPF programs although CAP_BPF and CAP_PERFMON are held: "
+                       "it is locked down, or a security module or a filter of system calls forbids it");
+  return failure_set(failure, "%s (perf_event_paranoid is %d); run: sudo luapulse %s", missing,
+                     setting("/proc/sys/kernel/perf_event_paranoid"), command);
 }
 
 static bool require_kernel(requirement_t *r) {

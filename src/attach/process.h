@@ -21,6 +21,9 @@ bool process_look(process_t *process, pid_t pid, failure_t *failure);
 /* Why it could not be traced or read, from the kernel's errno, with the command to run instead: "luapulse `command`". Always false. */
 bool process_refused(const process_t *process, int error, const char *command, failure_t *failure);
 
+/* Why no BPF program can be loaded, likewise. Always false. */
+bool process_bpf_refused(const char *command, failure_t *failure);
+
 /* What profiling from outside needs, one finding per line into `line`: false after the last. `i` counts from 0. */
 typedef struct {
   char text[256];

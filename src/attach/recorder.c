@@ -40,6 +40,7 @@ typedef struct {
   char name[PROCESS_NAME];
   target_t target;
   runtimes_t *runtimes; /* NULL: the target is not open */
+  layout_t layout;      /* that was given; the runtimes lead to it */
 } recorded_t;
 
 struct recorder {
@@ -91,10 +92,20 @@ static void close_target(recorder_t *r, recorded_t *t) {
 
 typedef enum { FOUND, NONE, REFUSED /* it may not be read, or cannot */ } decision_t;
 
+/* The target is held, and stays so only if it was started for the recording: getting ready may take the engine tenths of a second. */
+static bool tell_engine(recorder_t *r, recorded_t *t, failure_t *failure) {
+  engine_t *engine = r->engine;
+  if (engine->prepare != NULL) {
+    if (!r->options.started) target_release(&t->target);
+    if (!engine->prepare(engine, t->runtimes, failure)) return false;
+    if (!r->options.started && !target_hold(&t->target, failure)) return false;
+  }
+  return engine->add(engine, &t->target, t->runtimes, failure);
+}
+
 /* Decides which Lua it is, and tells the engine. Otherwise nothing is open, and the failure says why. */
 static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
   runtime_options_t options = {.from_debug = r->options.from_debug};
-  layout_t given;
   decision_t decision = REFUSED;
   t->runtimes = mem_alloc(sizeof *t->runtimes);
   if (t->runtimes == NULL || !target_open(&t->target, t->pid, r->options.command, failure)) {
@@ -104,16 +115,16 @@ static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
     return REFUSED;
   }
   if (r->options.layout != NULL) {
-    if (!r->options.layout(r->options.context, &t->target.idents, &given, failure)) goto end;
-    options.given = &given;
+    if (!r->options.layout(r->options.context, &t->target.idents, &t->layout, failure)) goto end;
+    options.given = &t->layout;
     options.given_name = "given by --layout";
   }
   if (!runtimes_decide(t->runtimes, &t->target, &options, failure)) goto end;
   decision = runtimes_any(t->runtimes) ? FOUND : NONE;
   if (decision == NONE) runtimes_say_none(t->runtimes, &t->target, failure);
+  if (decision == FOUND && !tell_engine(r, t, failure)) decision = REFUSED;
 end:
   target_release(&t->target);
-  if (decision == FOUND && !r->engine->add(r->engine, t->pid, t->runtimes, failure)) decision = REFUSED;
   if (decision != FOUND) {
     close_target(r, t);
     return decision;
@@ -150,6 +161,7 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   t->met = true;
   if (space != t->space) t->attempts = 0; /* another program */
   t->space = space;
+  if (r->options.follow && r->engine->watch != NULL) r->engine->watch(r->engine, t->pid, failure);
   decision_t decision = decide(r, t, failure);
   if (decision == FOUND && space_of(t->pid) == space) {
     t->sampled = t->found = true;

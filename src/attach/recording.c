@@ -46,7 +46,7 @@ struct recording {
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
   size_t processes;
-  int64_t began; /* CLOCK_MONOTONIC, ns */
+  int64_t began; /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
   uint32_t hz;
   recorder_counts_t counts;
 };
@@ -61,14 +61,10 @@ static uint32_t pseudo_frame(profile_t *p, const char *text) {
 static void begin_profile(recording_t *r) {
   profile_t *p = r->profile;
   static const int64_t nothing[PROFILE_MAX_TYPES];
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
   profile_add_type(p, "samples", "count");
   p->default_type = profile_add_type(p, "cpu", "nanoseconds");
   p->period_type = p->types[p->default_type];
   p->period = 1000000000 / (int64_t)r->hz;
-  p->time_nanos = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  r->began = clock_now();
   r->outside = profile_stack(p, 0, pseudo_frame(p, "[outside Lua]"));
   r->unreadable = profile_stack(p, 0, pseudo_frame(p, "[unreadable stack]"));
   r->overflow = profile_stack(p, 0, pseudo_frame(p, "[overflow]"));
@@ -119,7 +115,15 @@ void recording_forget(recording_t *r, const target_t *target) {
   symbols_forget_target(r->symbols, target);
 }
 
+static void begin_time(recording_t *r) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  r->profile->time_nanos = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  r->began = clock_now();
+}
+
 void recording_describe(recording_t *r, const target_t *target, const runtimes_t *runtimes) {
+  if (r->began == 0) begin_time(r);
   profile_t *p = r->profile;
   const process_t *process = &target->process;
   if (r->processes++ == 0)
@@ -174,7 +178,7 @@ profile_t *recording_finish(recording_t *r, const char *engine, const recorder_c
   p->losses[LOSS_UNATTRIBUTED] = counts->unattributed;
   p->losses[LOSS_DROPPED] = counts->lost;
   p->losses[LOSS_GONE] = counts->gone;
-  p->duration_nanos = clock_now() - r->began;
+  p->duration_nanos = r->began != 0 ? clock_now() - r->began : 0;
   if (!profile_ok(p)) return NULL;
   symbols_free(r->symbols);
   r->symbols = NULL;

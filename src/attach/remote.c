@@ -45,8 +45,12 @@ void remote_forget(remote_t *remote) {
   memset(remote->pages, 0, sizeof remote->pages);
 }
 
+static void forget(walk_memory_t *memory) {
+  remote_forget((remote_t *)memory); /* its first member */
+}
+
 void remote_init(remote_t *remote, pid_t pid) {
-  remote->memory = (walk_memory_t){.read = read_remote};
+  remote->memory = (walk_memory_t){.read = read_remote, .forget = forget};
   remote->pid = pid;
   remote_forget(remote);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/table.h"
 #include "walk/bytes.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
   PROTOS = 256, /* of an idle VM looked at */
   MOST_LINES = 1 << 26,
   MOST_SOURCE = 1 << 28,
+  REGISTRY_NODES = 1 << 16,
   INTERPRETER_BYTES = 1 << 20,
   VM_BEFORE = 8192, /* routines that the interpreter shares stand a little before and behind it */
   VM_AFTER = 2048
@@ -102,8 +104,21 @@ static bool check_bottom(check_t *check, uint64_t main) {
   return true;
 }
 
+/* Tables and strings tell releases apart that are alike in all else that a walk needs (5.2.3 and 5.2.4; 5.3.0 and 5.3.1). Whoever uses
+ * Lua's auxiliary library has _LOADED in the registry. */
+static bool check_tables(check_t *check, uint64_t global) {
+  walk_t *w = check->target->walk;
+  uint64_t globals, registry;
+  if (!check->strict || !table_is_known(check->layout)) return true;
+  if (!table_globals(w, global, &globals))
+    return at_odds(check, "the table of globals is not where the layout says");
+  return (table_registry(w, global, &registry) && table_has(w, registry, "_LOADED", REGISTRY_NODES)) ||
+         at_odds(check, "the registry is not what the layout says");
+}
+
 static bool check_vm(check_t *check, uint64_t global, uint64_t main) {
-  return check_interpreter(check, global, main) && check_main(check, main) && check_bottom(check, main);
+  return check_interpreter(check, global, main) && check_main(check, main) && check_bottom(check, main) &&
+         check_tables(check, global);
 }
 
 /* -- what runs ------------------------------------------------------------------------------------------------------ */

@@ -190,7 +190,7 @@ static naming_t *naming_of_target(symbols_t *s) {
     return kept->naming;
   }
   naming_close(place->naming);
-  *place = (kept_naming_t){s->target, naming_open(s->target), s->uses};
+  *place = (kept_naming_t){s->target, naming_open(s->target, s->runtimes), s->uses};
   if (place->naming == NULL) place->target = NULL;
   return place->naming;
 }
@@ -246,7 +246,7 @@ void symbols_met(symbols_t *s) {
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. */
-static uint32_t enter_lua(symbols_t *s, const reading_t *reading) {
+static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading) {
   static const char main_chunk[] = "main chunk";
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
@@ -258,11 +258,14 @@ static uint32_t enter_lua(symbols_t *s, const reading_t *reading) {
     return profile_function(p, function);
   }
   naming_function_t wanted = {.kind = WALK_LUA,
+                              .proto = frame->proto,
+                              .mark = frame->mark,
                               .defined = reading->defined,
                               .source = reading->source,
                               .source_len = reading->source_len};
   naming_t *naming = naming_of_target(s);
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
+  if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
   bool is_file = reading->source_len > 0 && reading->source[0] == '@';
   function.system_name = profile_string(p, place, place_name(file, reading->defined, place));
   function.name = named > 0 ? profile_string(p, name, named) : function.system_name;
@@ -272,7 +275,8 @@ static uint32_t enter_lua(symbols_t *s, const reading_t *reading) {
 
 static uint32_t enter_c(symbols_t *s, const walk_frame_t *frame) {
   named_t named;
-  naming_function_t wanted = {.kind = frame->kind, .ffid = frame->ffid, .code = frame->code};
+  naming_function_t wanted = {
+      .kind = frame->kind, .ffid = frame->ffid, .code = frame->code, .function = frame->function};
   naming_t *naming = naming_of_target(s);
   if (naming == NULL) return PROFILE_NONE;
   naming_frame(naming, &wanted, &named);
@@ -308,7 +312,7 @@ static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, uint32_t run
           : read_function(s, frame, runtime, s->source, SOURCE_BYTES);
   if (!reading.there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
   if (function == PROFILE_NONE && aim_at_memory(s, runtime)) {
-    function = enter_lua(s, &reading);
+    function = enter_lua(s, frame, &reading);
     keep_function(s, frame->proto, frame->mark, function);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;
@@ -322,7 +326,7 @@ uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime
   uint32_t made = known->proto != 0 ? known->frame : PROFILE_NONE;
   if (made == PROFILE_NONE) {
     made = read_frame(s, frame, runtime);
-    if (made != PROFILE_NONE) keep_frame(s, frame, made);
+    if (made != PROFILE_NONE && made != s->gone) keep_frame(s, frame, made);
   }
   *gone |= made == s->gone;
   return made;

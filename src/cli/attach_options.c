@@ -64,7 +64,8 @@ bool attach_read_layout(const char *path, const idents_t *idents, layout_t *layo
 bool attach_layout_from_debug(const char *path, layout_t *layout) {
   layout_debug_t made;
   failure_t ignored = {""};
-  if (!layout_debug_read(&made, path, &ignored)) return false;
+  /* anybody's file: what it says is not taken for possible */
+  if (!layout_debug_read(&made, path, &ignored) || layout_outside(&made.layout) != NULL) return false;
   *layout = made.layout;
   return true;
 }

@@ -46,6 +46,9 @@ static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named
   naming_function_t function = {.kind = frame->kind,
                                 .ffid = frame->ffid,
                                 .code = frame->code,
+                                .function = frame->function,
+                                .proto = frame->proto,
+                                .mark = frame->mark,
                                 .line = frame->line,
                                 .defined = frame->defined};
   if (frame->source < SNAPSHOT_SOURCES) {
@@ -133,7 +136,7 @@ static bool dump_held(target_t *target, const runtimes_t *runtimes, sink_t *sink
   snapshot_t snapshot;
   bool ok = snapshot_take(&snapshot, target, runtimes);
   target_release(target);
-  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target) : NULL};
+  printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, runtimes) : NULL};
   ok = printing.naming != NULL;
   if (ok) {
     attach_print_head(sink, target);

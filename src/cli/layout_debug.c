@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* From structures to a layout; see layout_debug.h.
  *
- * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Three kinds of numbers
+ * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Four kinds of numbers
  * are in no debug information. Two are taken from a layout that comes with LuaPulse: type tags, which the language
- * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. The third, a bit of
- * callstatus, follows from the structures. */
+ * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. The others, a bit of
+ * callstatus and where 5.5 keeps the tags of an array, follow from the structures. */
 #include "cli/layout_debug.h"
 
 #include <elf.h>
@@ -25,6 +25,8 @@ static const debug_struct_t structures[] = {
     {"TString", "tsv"}, /* a union up to 5.2 */
     {"TString", "tt"},
     {"UTString", "tsv"}, /* 5.3: a TString made large enough for what follows it */
+    {"Table", "lsizenode"},
+    {"Node", "i_val"},
     /* of LuaJIT */
     {"lua_State", "glref"},
     {"global_State", "gc"},
@@ -34,6 +36,8 @@ static const debug_struct_t structures[] = {
     {"GCfuncC", "f"},
     {"GCproto", "sizebc"},
     {"GCstr", "len"},
+    {"GCtab", "hmask"},
+    {"Node", "val"},
     {"GCtrace", "startpt"},
     {"GCRef", "gcptr64"},
     {"GCRef", "gcptr32"},
@@ -61,6 +65,16 @@ static const struct {
     {"TString.contents", "TString", "contents"}, /* 5.4 */
     {"TString.contents", "UTString", NULL},
     {"TString.contents", "TString", NULL}, /* up to 5.3 the bytes follow the structure */
+    {"Table.sizearray", "Table", "sizearray"},
+    {"Table.sizearray", "Table", "alimit"}, /* 5.4 */
+    {"Table.sizearray", "Table", "asize"},  /* 5.5 */
+    {"Node.size", "Node", NULL},
+    {"Node.key_val", "Node", "u.key_val"}, /* 5.4 */
+    {"Node.key_val", "Node", "i_key.nk.value_"},
+    {"Node.key_val", "Node", "i_key.nk.value"}, /* 5.1 */
+    {"Node.key_tt", "Node", "u.key_tt"},
+    {"Node.key_tt", "Node", "i_key.nk.tt_"},
+    {"Node.key_tt", "Node", "i_key.nk.tt"},
     {"ref.size", "GCRef", NULL},
     {"lua_State.size", "lua_State", NULL},
     {"global_State.str.tab", "global_State", "str.tab"},
@@ -72,9 +86,14 @@ static const struct {
     {"GCstr.size", "GCstr", NULL},
 };
 
-#define KEY(member, key, optional) key,
-static const char *const puc_keys[] = {LAYOUT_PUC_FIELDS(KEY)};
-static const char *const luajit_keys[] = {LAYOUT_LUAJIT_FIELDS(KEY)};
+typedef struct {
+  const char *key;
+  bool optional;
+} wanted_t;
+
+#define KEY(member, key, optional) {key, optional},
+static const wanted_t puc_keys[] = {LAYOUT_PUC_FIELDS(KEY)};
+static const wanted_t luajit_keys[] = {LAYOUT_LUAJIT_FIELDS(KEY)};
 #undef KEY
 
 typedef struct {
@@ -109,20 +128,23 @@ static debug_result_t find_place(const making_t *m, const char *key, uint64_t *p
   return listed ? DEBUG_ABSENT : place_by_name(m, key, place);
 }
 
-static bool set_places(const making_t *m, const char *const *keys, size_t count) {
+static bool set_places(const making_t *m, const wanted_t *wanted, size_t count) {
   for (size_t i = 0; i < count; i++) {
     uint64_t place = 0;
-    debug_result_t result = find_place(m, keys[i], &place);
+    const char *key = wanted[i].key;
+    debug_result_t result = find_place(m, key, &place);
     if (result == DEBUG_ABSENT) continue; /* whether it may be, layout_missing() says */
+    /* programs have structures of their own called Table or Node */
+    if (result == DEBUG_DIFFERS && wanted[i].optional) continue;
     if (result == DEBUG_DIFFERS)
       return failure_set(m->failure,
                          "%s: its debug information has several structures that differ in %s: more than one "
                          "Lua is in it; give the library of one",
-                         m->path, keys[i]);
+                         m->path, key);
     if (place >= LAYOUT_ABSENT)
-      return failure_set(m->failure, "%s: %s is at %llu, which no layout can say", m->path, keys[i],
+      return failure_set(m->failure, "%s: %s is at %llu, which no layout can say", m->path, key,
                          (unsigned long long)place);
-    layout_set(m->layout, keys[i], strlen(keys[i]), (uint16_t)place);
+    layout_set(m->layout, key, strlen(key), (uint16_t)place);
   }
   return true;
 }
@@ -170,6 +192,11 @@ static uint16_t finalizer_bit(const making_t *m) {
   }
 }
 
+/* From `array` to the tags of its slots: 5.5 keeps a number between the values and them, and no structure says so. */
+static uint16_t array_tags(const making_t *m) {
+  return m->layout->language == 55 && has(m, "Table", "array") ? sizeof(unsigned) : LAYOUT_ABSENT;
+}
+
 static bool make_puc(const making_t *m, char *name, size_t size) {
   layout_puc_t *puc = &m->layout->puc;
   m->layout->language = language_of_structures(m);
@@ -178,6 +205,7 @@ static bool make_puc(const making_t *m, char *name, size_t size) {
   /* 5.5: short strings are there, of long ones a pointer */
   if (debug_info_is_pointer(m->info, "TString", "contents")) puc->string_long_bytes = puc->string_bytes;
   puc->status_finalizer = finalizer_bit(m);
+  puc->table_array_tags = array_tags(m);
   const layout_t *known;
   for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
     if (known->family != LAYOUT_PUC || known->language != m->layout->language) continue;

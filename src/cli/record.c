@@ -190,7 +190,7 @@ static bool choose_layout(void *context, const idents_t *idents, layout_t *layou
 }
 
 static engine_t *open_engine(const record_t *r, failure_t *why_not_bpf, failure_t *failure) {
-  engine_options_t options = {.hz = r->hz, .follow = r->follow};
+  engine_options_t options = {.hz = r->hz, .follow = r->follow, .command = r->command};
   if (r->engine == ENGINE_BPF) return engine_bpf_open(&options, failure);
   if (r->engine == ENGINE_PTRACE) return engine_ptrace_open(&options, failure);
   engine_t *engine = engine_bpf_open(&options, why_not_bpf);
@@ -255,6 +255,7 @@ static void say_end(const record_t *r, child_t *child) {
 static int record_with(record_t *r, engine_t *engine, child_t *child) {
   recorder_options_t options = {.hz = r->hz,
                                 .follow = r->follow,
+                                .started = r->program != NULL,
                                 .command = r->command,
                                 .layout = r->layout_file != NULL ? choose_layout : NULL,
                                 .from_debug = attach_layout_from_debug,

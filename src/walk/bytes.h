@@ -4,19 +4,29 @@
 #define LUAPULSE_WALK_BYTES_H
 
 #include <stdint.h>
-#include <string.h>
 
+#if defined \
+    __bpf__ /* its compiler would load byte by byte; the kernel permits whole words where the processor does */
+static inline uint64_t bytes_u64(const uint8_t *bytes, uint32_t offset) {
+  return *(const uint64_t *)(bytes + offset);
+}
+
+static inline uint32_t bytes_u32(const uint8_t *bytes, uint32_t offset) {
+  return *(const uint32_t *)(bytes + offset);
+}
+#else
 static inline uint64_t bytes_u64(const uint8_t *bytes, uint32_t offset) {
   uint64_t value;
-  memcpy(&value, bytes + offset, sizeof value);
+  __builtin_memcpy(&value, bytes + offset, sizeof value);
   return value;
 }
 
 static inline uint32_t bytes_u32(const uint8_t *bytes, uint32_t offset) {
   uint32_t value;
-  memcpy(&value, bytes + offset, sizeof value);
+  __builtin_memcpy(&value, bytes + offset, sizeof value);
   return value;
 }
+#endif
 
 /* A reference of 4 or 8 bytes. */
 static inline uint64_t bytes_ref(const uint8_t *bytes, uint32_t offset, uint32_t size) {

@@ -5,42 +5,45 @@
 
 #include "walk/walk.h"
 
-bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
-uint64_t puc_main_of(walk_t *walk, uint64_t global);
-/* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
-bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
-/* Appends the frames of one coroutine; `running` is the innermost. */
-walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
-bool puc_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
-int32_t puc_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
-bool puc_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+enum { INSTRUCTION = 4 /* bytes, in all of them */ };
 
-bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
-uint64_t luajit_main_of(walk_t *walk, uint64_t global);
+WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global);
+/* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
+WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
+/* Appends the frames of one coroutine; `running` is the innermost. */
+WALK_APART_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
+WALK_PLACE bool puc_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+WALK_PLACE int32_t puc_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+WALK_PLACE bool puc_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+
+WALK_PLACE bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+WALK_PLACE uint64_t luajit_main_of(walk_t *walk, uint64_t global);
 /* The state the VM says is the current one, 0 when it cannot be read. */
-uint64_t luajit_current(walk_t *walk, uint64_t global);
-bool luajit_runs_lua(walk_t *walk, const walk_state_t *state);
-walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running);
-bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
-int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
-bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+WALK_PLACE uint64_t luajit_current(walk_t *walk, uint64_t global);
+WALK_PLACE bool luajit_runs_lua(walk_t *walk, const walk_state_t *state);
+WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running);
+WALK_PLACE bool luajit_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+WALK_PLACE int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+WALK_PLACE bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
 
 /* The base of the topmost frame; calm walks only. Sets walk->vmstate and walk->trace. */
-uint64_t luajit_top(walk_t *walk, const walk_state_t *state);
+WALK_PLACE uint64_t luajit_top(walk_t *walk, const walk_state_t *state);
 /* The frame that lies at a place of the coroutine's stack; calm walks only. */
-void luajit_link(const walk_t *walk, const walk_state_t *state, uint64_t place, walk_link_t *out);
+WALK_PLACE void luajit_link(const walk_t *walk, const walk_state_t *state, uint64_t place, walk_link_t *out);
 /* The place of its caller's frame, 0 at the bottom. */
-uint64_t luajit_caller(walk_t *walk, const walk_state_t *state, const walk_link_t *link);
+WALK_PLACE uint64_t luajit_caller(walk_t *walk, const walk_state_t *state, const walk_link_t *link);
 /* The frames of the running coroutine above that at `place`, alone; calm walks only. */
-bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place);
+WALK_PLACE bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place);
 /* The frame of one call of the coroutine; calm walks only. */
-bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t call, bool top, walk_frame_t *frame);
-uint64_t puc_parsing(walk_t *walk, const walk_state_t *state);
-uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
+WALK_PLACE bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t call, bool top,
+                          walk_frame_t *frame);
+WALK_PLACE uint64_t puc_parsing(walk_t *walk, const walk_state_t *state);
+WALK_PLACE uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
 /* True when the coroutine runs a finalizer, as far as can be told. */
-bool puc_finalizes(walk_t *walk, const walk_state_t *state);
-bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
+WALK_PLACE bool puc_finalizes(walk_t *walk, const walk_state_t *state);
+WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
 /* Adds a frame of the collector; false when there is no room. */
-bool walk_add_collector(walk_t *walk);
+WALK_PLACE bool walk_add_collector(walk_t *walk);
 
 #endif

@@ -1,66 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* LuaJIT 2.1: states and frames, with two-slot frames and 64-bit references (GC64) or one slot and 32 bits (GC32). */
-#include "walk/bytes.h"
-#include "walk/family.h"
+/* LuaJIT 2.1: states and frames, with two-slot frames and 64-bit references (GC64) or one slot and 32 bits (GC32). Compiled for
+ * BPF, too. */
+#include "walk/family_luajit.h"
 #include "walk/registers.h"
 
-enum {
-  HEAD_BYTES = 128, /* of lua_State */
-  FUNCTION_BYTES = 48,
-  SLOT = 8,
-  INSTRUCTION = 4,
-  TYPE_THREAD = 6, /* of objects: the complement of a value's type */
-  TYPE_FUNCTION = 8,
-  FF_LUA = 0, /* ffid: Lua function, C function; built-ins above */
-  FF_C = 1,
-  MAX_STEPS = 4096,
-  GUESSED_FRAMES = 4,
-  MAX_TOPS = 5
-};
-
-/* The lowest bits of a frame's link. */
-enum {
-  LINK_TYPE = 3,
-  LINK_TYPE_P = 7,
-  LINK_LUA = 0,  /* called by Lua code: the link is the caller's pc */
-  LINK_C = 1,    /* called through the C interface */
-  LINK_CP = 5,   /* the same, protected */
-  LINK_CONT = 2, /* called for a metamethod: the pc stands in a slot below */
-  LINK_VARG = 3  /* the same function again: its copy of a vararg frame */
-};
-
-enum {
-  HOOK_GC = 0x40,
-  VALUE_STRING = 0x1fffb,
-  VALUE_TABLE = 0x1fff4 /* what stands above the 47 bits of a reference */
-};
-
-/* Complement of g->vmstate when no trace runs. */
-enum { VMST_INTERP, VMST_C, VMST_GC, VMST_EXIT, VMST_RECORD, VMST_OPT, VMST_ASM };
-
-static bool two_slots(const walk_t *walk) {
-  return walk->layout->luajit.pointer == 8;
-}
-
-static bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t *value) {
-  uint8_t bytes[8];
-  uint32_t size = walk->layout->luajit.pointer;
-  if (!walk_read(walk->memory, bytes, at, size, trust)) return false;
-  *value = bytes_ref(bytes, 0, size);
+WALK_LOCAL bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t *value) {
+  uint64_t word = 0;
+  if (!walk_read(walk->memory, &word, at, layout_of(walk)->luajit.pointer, trust)) return false;
+  *value = word;
   return true;
 }
 
 /* What a VM that runs may be about to change, and one that stands in its allocator is not. */
 static walk_trust_t trust_of_vm(const walk_t *walk) {
-  return walk->calm ? WALK_LIVE : WALK_GUESS;
+  return is_calm(walk) ? WALK_LIVE : WALK_GUESS;
 }
 
 /* -- states ------------------------------------------------------------------------------------------------ */
 
-bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  uint8_t head[HEAD_BYTES];
-  if (l->state_size > sizeof head || !walk_read(walk->memory, head, state, l->state_size, trust))
+WALK_PLACE bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  const uint8_t *head = walk->buffer;
+  if (l->state_size > WALK_BUFFER || !walk_read(walk->memory, walk->buffer, state, l->state_size, trust))
     return false;
   if (head[l->state_tag] != TYPE_THREAD) return false;
   *out = (walk_state_t){
@@ -75,25 +36,25 @@ bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t
   return true;
 }
 
-uint64_t luajit_main_of(walk_t *walk, uint64_t global) {
+WALK_PLACE uint64_t luajit_main_of(walk_t *walk, uint64_t global) {
   uint64_t main;
-  return read_ref(walk, global + walk->layout->luajit.global_main, trust_of_vm(walk), &main) ? main : 0;
+  return read_ref(walk, global + layout_of(walk)->luajit.global_main, trust_of_vm(walk), &main) ? main : 0;
 }
 
-uint64_t luajit_current(walk_t *walk, uint64_t global) {
+WALK_PLACE uint64_t luajit_current(walk_t *walk, uint64_t global) {
   uint64_t current;
-  return read_ref(walk, global + walk->layout->luajit.global_current, WALK_LIVE, &current) ? current : 0;
+  return read_ref(walk, global + layout_of(walk)->luajit.global_current, WALK_LIVE, &current) ? current : 0;
 }
 
 static int32_t read_vmstate(walk_t *walk, uint64_t global) {
   int32_t vmstate = ~VMST_INTERP;
-  walk_read(walk->memory, &vmstate, global + walk->layout->luajit.global_vmstate, sizeof vmstate,
+  walk_read(walk->memory, &vmstate, global + layout_of(walk)->luajit.global_vmstate, sizeof vmstate,
             trust_of_vm(walk));
   return vmstate;
 }
 
 /* The VM itself says which of its coroutines runs; another VM can be at work only inside a C function. */
-bool luajit_runs_lua(walk_t *walk, const walk_state_t *state) {
+WALK_PLACE bool luajit_runs_lua(walk_t *walk, const walk_state_t *state) {
   return state->global == walk->likely_global &&
          (walk->alone || read_vmstate(walk, state->global) != ~VMST_C);
 }
@@ -106,30 +67,31 @@ typedef struct {
 } link_t;
 
 /* The frame whose link lies at f, the slot below its base. */
-static bool read_link(walk_t *walk, uint64_t f, link_t *out) {
-  uint8_t bytes[2 * SLOT];
+WALK_LOCAL bool read_link(walk_t *walk, uint64_t f, link_t *out) {
+  uint64_t slots[2];
   if (!two_slots(walk)) {
-    if (!walk_read(walk->memory, bytes, f, SLOT, trust_of_vm(walk))) return false;
-    *out = (link_t){bytes_u32(bytes, 0), (int32_t)bytes_u32(bytes, 4)};
+    if (!walk_read(walk->memory, slots, f, SLOT, trust_of_vm(walk))) return false;
+    *out = (link_t){(uint32_t)slots[0], (int32_t)(slots[0] >> 32)};
     return true;
   }
-  if (!walk_read(walk->memory, bytes, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
-  *out = (link_t){bytes_u64(bytes, 0) & (((uint64_t)1 << 47) - 1), (int64_t)bytes_u64(bytes, SLOT)};
+  if (!walk_read(walk->memory, slots, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
+  *out = (link_t){slots[0] & (((uint64_t)1 << 47) - 1), (int64_t)slots[1]};
   return true;
 }
 
-static bool read_function(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  uint8_t bytes[FUNCTION_BYTES];
-  if (l->function_pc + 8u > sizeof bytes) return false;
-  if ((object & 7) != 0 || !walk_read(walk->memory, bytes, object, l->function_pc + l->pointer, trust))
+WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
+  if (!walk_given(walk) || !walk_given(frame)) return false;
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  const uint8_t *bytes = walk->buffer;
+  if (l->function_pc + 8u > WALK_BUFFER) return false;
+  if ((object & 7) != 0 || !walk_read(walk->memory, walk->buffer, object, l->function_pc + l->pointer, trust))
     return false;
   if (bytes[l->state_tag] != TYPE_FUNCTION) return false; /* all objects keep their type in one place */
   *frame = (walk_frame_t){.function = object, .ffid = bytes[l->function_ffid]};
   if (frame->ffid == FF_LUA) {
     frame->kind = WALK_LUA;
     frame->proto = bytes_ref(bytes, l->function_pc, l->pointer) - l->proto_size;
-    if (!walk->mark_functions) return true;
+    if (!marks_functions(walk)) return true;
     walk_proto_t proto;
     if (!luajit_proto(walk, frame->proto, trust, &proto)) return false;
     frame->mark = walk_mark(&proto);
@@ -139,35 +101,29 @@ static bool read_function(walk_t *walk, uint64_t object, walk_trust_t trust, wal
   return walk_read(walk->memory, &frame->code, object + l->function_code, 8, trust);
 }
 
-/* The link slot of the caller's frame, 0 when the link leads nowhere. */
-static uint64_t caller_of(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
+WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
   uint64_t distance = (uint64_t)link & ~(uint64_t)LINK_TYPE_P;
   if ((link & LINK_TYPE) == LINK_LUA) {
-    uint8_t
-        call[INSTRUCTION]; /* of the caller, just before its pc; its operand A tells where the frame began */
-    if (!walk_read(walk->memory, call, (uint64_t)link - INSTRUCTION, INSTRUCTION, trust)) return 0;
-    distance = (uint64_t)SLOT * (1u + (two_slots(walk) ? 1u : 0u) + call[1]);
+    uint32_t call; /* of the caller, just before its pc; its operand A tells where the frame began */
+    if (!walk_read(walk->memory, &call, (uint64_t)link - INSTRUCTION, INSTRUCTION, trust)) return 0;
+    distance = (uint64_t)SLOT * (1u + (two_slots(walk) ? 1u : 0u) + (call >> 8 & 255));
   }
   return distance >= SLOT && distance < f ? f - distance : 0;
 }
 
 /* -- where to begin --------------------------------------------------------------------------------------------- */
 
-static bool is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
+WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
   walk_frame_t frame;
   link_t link;
+  if (!walk_given(walk) || !walk_given(state)) return false;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + 64 * SLOT) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
-  return link.function == state->state || read_function(walk, link.function, trust_of_vm(walk), &frame);
+  return link.function == state->state || read_object(walk, link.function, trust_of_vm(walk), &frame);
 }
 
-typedef struct {
-  uint64_t base;
-  uint64_t pc; /* next instruction of the topmost function, 0 when unknown */
-} top_t;
-
-static uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
-  const layout_luajit_t *l = &walk->layout->luajit;
+WALK_LOCAL uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
   uint64_t pc = 0, owner = 0;
   if (!read_ref(walk, cframe + l->cframe_pc, trust_of_vm(walk), &pc)) return 0;
   /* until the first instruction the place of the pc holds the state itself */
@@ -177,7 +133,7 @@ static uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
 static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base) {
   int32_t vmstate = read_vmstate(walk, state->global);
   *jit_base = 0;
-  read_ref(walk, state->global + walk->layout->luajit.global_jit_base, trust_of_vm(walk), jit_base);
+  read_ref(walk, state->global + layout_of(walk)->luajit.global_jit_base, trust_of_vm(walk), jit_base);
   walk->vmstate = vmstate == ~VMST_C               ? WALK_VM_C
                   : vmstate == ~VMST_GC            ? WALK_VM_GC
                   : vmstate == ~VMST_EXIT          ? WALK_VM_EXIT
@@ -189,58 +145,75 @@ static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base)
 
 /* While the interpreter runs (x86-64) BASE is rdx and PC is rbx. While it makes or leaves a frame, whose slots are being
  * written then, rbx holds what that frame's link is or was, and on the way back to C the base of the C function's frame. */
-static uint32_t find_tops_in_vm(walk_t *walk, top_t tops[MAX_TOPS]) {
+static void find_tops_in_vm(walk_t *walk) {
+  walk_top_t *tops = walk->tops;
   const uint64_t *r = walk->registers.values;
   uint64_t base = r[X64_RDX], pc = r[X64_RBX];
-  uint32_t count = 0;
-  if (walk->registers.count <= X64_RDX) return 0;
-  tops[count++] = (top_t){base, pc};
-  tops[count++] = (top_t){walk->registers.values[X64_RBP], pc}; /* just back from C code, which spoils rdx */
-  uint64_t caller = caller_of(walk, base - SLOT, (int64_t)pc, WALK_GUESS);
-  if (caller != 0) tops[count++] = (top_t){caller + SLOT, (pc & LINK_TYPE) == LINK_LUA ? pc : 0};
-  tops[count++] = (top_t){pc, 0};
-  return count;
+  if (walk->registers.count <= X64_RDX) return;
+  tops[0] = (walk_top_t){base, pc};
+  tops[1] = (walk_top_t){r[X64_RBP], pc}; /* just back from C code, which spoils rdx */
+  uint64_t caller = luajit_caller_of(walk, base - SLOT, (int64_t)pc, WALK_GUESS);
+  if (caller != 0) tops[2] = (walk_top_t){caller + SLOT, (pc & LINK_TYPE) == LINK_LUA ? pc : 0};
+  tops[3] = (walk_top_t){pc, 0};
+}
+
+static bool is_in_vm(const walk_t *walk) {
+  return walk->registers.pc >= walk->vm_low && walk->registers.pc < walk->vm_high;
 }
 
 /* When the VM moves a stack it sets the new one, clears what was added to it, and only then moves the bases along. Meanwhile
  * the code that does so keeps where the old stack was in a register: as far as a base lies from it, it lies from the new. */
-static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
-  if (base >= state->stack && base <= state->stack_end + 64 * SLOT) return base;
-  for (uint32_t i = 0; i < walk->registers.count; i++) {
-    uint64_t old = walk->registers.values[i];
-    if (old > base || base - old > state->stack_end - state->stack || (old & (SLOT - 1)) != 0) continue;
-    if (old != 0 && is_base(walk, state, state->stack + (base - old))) return state->stack + (base - old);
-  }
-  return base;
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  uint64_t base; /* before, and after when it was found */
+} moving_t;
+
+static long step_moved(uint32_t i, void *context) {
+  moving_t *m = context;
+  const walk_state_t *state = m->state;
+  if (i >= WALK_MAX_REGISTERS) return 1;
+  uint64_t old = m->walk->registers.values[i], base = state->stack + (m->base - old);
+  if (old > m->base || m->base - old > state->stack_end - state->stack || (old & (SLOT - 1)) != 0) return 0;
+  if (old == 0 || !luajit_is_base(m->walk, state, base)) return 0;
+  m->base = base;
+  return 1;
 }
 
-/* Where the topmost frame may be, best first. In a trace the VM knows. C code called by the interpreter has BASE in rbp and PC
- * in its C frame. What the state says is old while either runs, but right enough while a frame is being made. */
-static uint32_t find_tops(walk_t *walk, const walk_state_t *state, top_t tops[MAX_TOPS]) {
-  const uint64_t *r = walk->registers.values;
+static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
+  moving_t moving = {walk, state, base};
+  if (base >= state->stack && base <= state->stack_end + 64 * SLOT) return base;
+  walk_loop(walk->registers.count, step_moved, &moving);
+  return moving.base;
+}
+
+/* In a trace the VM knows. C code called by the interpreter has BASE in rbp and PC in its C frame. What the state says is old while
+ * either runs, but right enough while a frame is being made. */
+WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
+  walk_top_t *tops = walk->tops;
   uint64_t jit_base;
-  uint32_t count = 0;
+  for (uint32_t i = 0; i < WALK_MAX_TOPS; i++) tops[i] = (walk_top_t){0, 0};
   read_vm(walk, state, &jit_base);
-  if (walk->calm) { /* the VM has written its base down before it called C code */
-    tops[count++] =
-        (top_t){jit_base != 0 ? jit_base : state->call, jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
-    return count;
+  if (is_calm(walk)) { /* the VM has written its base down before it called C code */
+    tops[0] = (walk_top_t){jit_base != 0 ? jit_base : state->call,
+                           jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
+    return;
   }
   if (jit_base != 0) {
-    tops[count++] = (top_t){moved(walk, state, jit_base), 0};
-    return count;
+    tops[0] = (walk_top_t){moved(walk, state, jit_base), 0};
+    return;
   }
-  bool in_vm = !walk->calm && walk->registers.pc >= walk->vm_low && walk->registers.pc < walk->vm_high;
   uint64_t saved_pc = cframe_pc(walk, state->place);
-  if (in_vm) count = find_tops_in_vm(walk, tops);
-  if (!in_vm && walk->registers.count > X64_RBP) tops[count++] = (top_t){r[X64_RBP], saved_pc};
-  tops[count++] = (top_t){moved(walk, state, state->call), saved_pc};
-  return count;
+  if (is_in_vm(walk))
+    find_tops_in_vm(walk);
+  else if (walk->registers.count > X64_RBP)
+    tops[0] = (walk_top_t){walk->registers.values[X64_RBP], saved_pc};
+  tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc};
 }
 
 /* A trace has no pc: it is charged to the line where it starts. */
 static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
-  const layout_luajit_t *l = &walk->layout->luajit;
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
   uint64_t jit = global + (uint64_t)l->gg_jit - l->gg_global, traces, trace, start_proto, pc;
   walk_trust_t trust = trust_of_vm(walk);
   uint32_t count;
@@ -259,29 +232,54 @@ typedef struct {
   uint64_t cframe, f;
 } cframes_t;
 
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  cframes_t at;
+  uint64_t callee, pc; /* what is asked for, and the answer */
+  bool found;
+} seeking_t;
+
+static long step_cframe(uint32_t i, void *context) {
+  seeking_t *s = context;
+  walk_t *walk = s->walk;
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  uint64_t cframe = s->at.cframe, f = s->at.f;
+  int32_t results;
+  (void)i;
+  if (cframe == 0 ||
+      !walk_read(walk->memory, &results, cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
+    return 1;
+  bool protected_only = results < 0 && f < s->state->stack + (uint64_t)(-(int64_t)results);
+  if (!protected_only && f < s->callee) {
+    s->pc = cframe_pc(walk, cframe);
+    s->found = true;
+    return 1;
+  }
+  link_t link = {0, LINK_C};
+  if (!protected_only && !read_link(walk, f, &link)) return 1;
+  if (protected_only || (link.link & LINK_TYPE) == LINK_C) {
+    if (!walk_read(walk->memory, &cframe, cframe + l->cframe_previous, 8, trust_of_vm(walk))) return 1;
+    s->at.cframe = cframe & ~(uint64_t)3;
+  }
+  if (!protected_only) s->at.f = luajit_caller_of(walk, f, link.link, trust_of_vm(walk));
+  return s->at.f == 0;
+}
+
 /* The pc of a Lua function below one that was called through the C interface (by a finalizer, a hook, an error handler):
  * it stands in the C frame of the interpreter that ran it. Follows the frames from where it was left, as LuaJIT does. */
-static uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t callee) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  for (uint32_t steps = 0; steps < MAX_STEPS && c->cframe != 0; steps++) {
-    int32_t results;
-    if (!walk_read(walk->memory, &results, c->cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
-      break;
-    bool protected_only = results < 0 && c->f < state->stack + (uint64_t)(-(int64_t)results);
-    if (!protected_only && c->f < callee) return cframe_pc(walk, c->cframe);
-    link_t link = {0, LINK_C};
-    if (!protected_only && !read_link(walk, c->f, &link)) break;
-    if (protected_only || (link.link & LINK_TYPE) == LINK_C) {
-      if (!walk_read(walk->memory, &c->cframe, c->cframe + l->cframe_previous, 8, trust_of_vm(walk))) break;
-      c->cframe &= ~(uint64_t)3;
-    }
-    if (!protected_only && (c->f = caller_of(walk, c->f, link.link, trust_of_vm(walk))) == 0) break;
-  }
+WALK_APART uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t callee) {
+  if (!walk_given(walk) || !walk_given(state) || !walk_given(c)) return 0;
+  seeking_t seeking = {.walk = walk, .state = state, .at = *c, .callee = callee};
+  walk_loop(MAX_STEPS, step_cframe, &seeking);
+  *c = seeking.at;
+  if (seeking.found) return seeking.pc;
   c->cframe = 0; /* it leads nowhere: not tried again in this walk */
   return 0;
 }
 
-static uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t f, int64_t link) {
+WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t f,
+                              int64_t link) {
   uint64_t pc = 0;
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
   if ((link & LINK_TYPE_P) == LINK_CONT) {
@@ -291,175 +289,165 @@ static uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c,
   return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;
 }
 
-static void expect_memory(walk_t *walk, const walk_state_t *state) {
+WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
+#if !defined __bpf__
   if (walk->memory->expect != NULL && state->stack_end > state->stack)
     walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, state->stack_end + 64 * SLOT);
-}
-
-static bool is_in_vm(const walk_t *walk) {
-  return walk->registers.pc >= walk->vm_low && walk->registers.pc < walk->vm_high;
+#else
+  (void)walk;
+  (void)state;
+#endif
 }
 
 /* The topmost frames may be in the making, and what they lead to is a guess; further down everything is alive, unless C code
  * is moving the stack: the allocator writes into the old one as soon as it is free. */
 static walk_trust_t trust_at(const walk_t *walk, uint32_t depth, bool running) {
-  if (walk->calm) return WALK_LIVE;
+  if (is_calm(walk)) return WALK_LIVE;
   return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_GUESS : WALK_LIVE;
 }
 
-/* -- the collector, the parser ---------------------------------------------------------------------------------- */
-
-bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {
-  const layout_luajit_t *l = &walk->layout->luajit;
+WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
   uint8_t mask = 0;
   if (l->global_hookmask == LAYOUT_ABSENT) return false;
   return walk_read(walk->memory, &mask, state->global + l->global_hookmask, 1, trust_of_vm(walk)) &&
          (mask & HOOK_GC) != 0;
 }
 
-/* The parser runs in a protected C call, whose frame tells how high the stack was; there it puts the chunk's name, a table
- * above it. */
-uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  uint64_t slots[2], slot;
-  int32_t results;
-  if (!two_slots(walk)) return 0;
-  if (!walk_read(walk->memory, &results, state->place + l->cframe_results, sizeof results, WALK_GUESS) ||
-      results >= 0)
-    return 0;
-  slot = state->stack + (uint64_t)(-(int64_t)results);
-  if (slot < state->stack || slot + sizeof slots > state->stack_end || (slot & (SLOT - 1)) != 0) return 0;
-  if (!walk_read(walk->memory, slots, slot, sizeof slots, WALK_GUESS)) return 0;
-  bool is_name = slots[0] >> 47 == VALUE_STRING && slots[1] >> 47 == VALUE_TABLE;
-  return is_name ? slots[0] & (((uint64_t)1 << 47) - 1) : 0;
-}
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  cframes_t cframes;
+  uint64_t f, end, bottom; /* the frame at hand; where to stop; the coroutine's first */
+  uint64_t pc;             /* of the function at hand */
+  uint64_t distance;       /* to the caller's frame: the same for the same link */
+  int64_t last_link;       /* of the frame above, LINK_LUA at first */
+  uint32_t inner;          /* where in walk->frames the function above stands, from 1 */
+  walk_reason_t reason;
+  bool running, finalizes;
+} frames_t;
 
-static uint64_t bottom_of(const walk_t *walk, const walk_state_t *state) {
-  return state->stack + (two_slots(walk) ? SLOT : 0);
-}
-
-void luajit_link(const walk_t *walk, const walk_state_t *state, uint64_t place, walk_link_t *out) {
-  const uint64_t *f = (const uint64_t *)(uintptr_t)(state->stack + place);
-  bool wide = two_slots(walk);
-  *out = (walk_link_t){.place = place,
-                       .function = wide ? f[-1] & (((uint64_t)1 << 47) - 1) : (uint32_t)f[0],
-                       .link = wide ? f[0] : f[0] >> 32};
-  if ((out->link & LINK_TYPE_P) == LINK_CONT) out->continuation = wide ? f[-2] : f[-1] >> 32;
-}
-
-uint64_t luajit_caller(walk_t *walk, const walk_state_t *state, const walk_link_t *link) {
-  int64_t word = two_slots(walk) ? (int64_t)link->link : (int32_t)(uint32_t)link->link;
-  uint64_t caller = caller_of(walk, state->stack + link->place, word, WALK_LIVE);
-  return caller > bottom_of(walk, state) ? caller - state->stack : 0;
-}
-
-static void keep_link(walk_t *walk, const walk_state_t *state, uint64_t f) {
-  if (walk->links == NULL || walk->link_count == WALK_MAX_FRAMES) {
-    walk->links_unsure = true;
-    return;
+/* False when there is no function there. */
+WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t trust) {
+  walk_t *walk = s->walk;
+  uint32_t count = walk->frame_count, inner = s->inner;
+  if (count >= WALK_MAX_FRAMES) return false;
+  walk_frame_t *frame = &walk->frames[count];
+  if (inner != 0 && inner <= WALK_MAX_FRAMES && walk->frames[inner - 1].function == function)
+    *frame = walk->frames[inner - 1]; /* recursion */
+  else if (!read_object(walk, function, trust, frame))
+    return false;
+#if !defined __bpf__
+  bool finalizer_above = s->finalizes && (s->last_link & LINK_TYPE_P) == LINK_CP;
+  if (finalizer_above && frame->kind == WALK_LUA && count + 1 < WALK_MAX_FRAMES) {
+    walk_frame_t caller =
+        *frame; /* a Lua function calls nothing through the C interface: the collector did */
+    walk_add_collector(walk);
+    frame = &walk->frames[++count];
+    *frame = caller;
   }
-  walk_link_t *link = &walk->links[walk->link_count++];
-  luajit_link(walk, state, f - state->stack, link);
-  link->frames = walk->frame_count;
+#endif
+  s->inner = walk->frame_count = count + 1;
+  if (frame->kind != WALK_LUA) return true;
+  if ((s->last_link & LINK_TYPE) == LINK_C) walk->links_unsure = true;
+  if (top && s->running && walk->trace != 0)
+    s->pc = trace_start(walk, s->state->global, frame->proto) + INSTRUCTION;
+  frame->pc = s->pc > INSTRUCTION ? s->pc - INSTRUCTION : 0;
+  return true;
 }
 
-/* Up to the frame at `end`. */
-static walk_reason_t walk_from(walk_t *walk, const walk_state_t *state, const top_t *top, bool running,
-                               uint64_t end) {
-  uint64_t bottom = bottom_of(walk, state), pc = top->pc, start = top->base - SLOT;
-  uint64_t distance = 0; /* to the caller's frame: the same for the same link */
-  int64_t last_link = 0;
-  cframes_t cframes = {state->place, start};
-  const walk_frame_t *inner = NULL;
-  bool copy_above = false, finalizer_above = false, called_by_c = false;
-  bool finalizes = walk->mark_collector && running && luajit_finalizes(walk, state);
-  uint32_t steps = 0;
-  for (uint64_t f = start; f > bottom && f != end; steps++) {
-    link_t link;
-    walk_trust_t trust = trust_at(walk, steps, running);
-    if (steps == MAX_STEPS) return WALK_ENDLESS;
-    if (f > state->stack_end + 64 * SLOT || f < state->stack) return WALK_BAD_LINK;
-    if (!read_link(walk, f, &link)) return WALK_BAD_SLOT;
-    if (walk->links != NULL) keep_link(walk, state, f);
-    bool counts = link.function != state->state && !copy_above; /* the state itself stands for no function */
-    if (counts) {
-      if (walk->frame_count == WALK_MAX_FRAMES) {
-        walk->truncated = true;
-        return WALK_OK;
-      }
-      walk_frame_t *frame = &walk->frames[walk->frame_count];
-      if (inner != NULL && inner->function == link.function)
-        *frame = *inner; /* recursion */
-      else if (!read_function(walk, link.function, trust, frame))
-        return WALK_BAD_FUNCTION;
-      if (finalizer_above && frame->kind == WALK_LUA && walk->frame_count + 1 < WALK_MAX_FRAMES) {
-        walk_frame_t caller =
-            *frame; /* a Lua function calls nothing through the C interface: the collector did */
-        walk_add_collector(walk);
-        frame = &walk->frames[walk->frame_count];
-        *frame = caller;
-      }
-      inner = frame;
-      if (frame->kind == WALK_LUA && called_by_c) walk->links_unsure = true;
-      if (frame->kind == WALK_LUA) {
-        if (steps == 0 && running && walk->trace != 0)
-          pc = trace_start(walk, state->global, frame->proto) + INSTRUCTION;
-        frame->pc = pc > INSTRUCTION ? pc - INSTRUCTION : 0;
-      }
-      walk->frame_count++;
+static long end_frames(frames_t *s, walk_reason_t reason) {
+  s->reason = reason;
+  return 1;
+}
+
+static long step_frame(uint32_t depth, void *context) {
+  frames_t *s = context;
+  walk_t *walk = s->walk;
+  const walk_state_t *state = s->state;
+  walk_trust_t trust = trust_at(walk, depth, s->running);
+  uint64_t f = s->f;
+  link_t link;
+  if (f <= s->bottom || f == s->end) return end_frames(s, WALK_OK);
+  if (f > state->stack_end + 64 * SLOT || f < state->stack) return end_frames(s, WALK_BAD_LINK);
+  if (!read_link(walk, f, &link)) return end_frames(s, WALK_BAD_SLOT);
+#if !defined __bpf__
+  if (walk->links != NULL) luajit_keep_link(walk, state, f);
+#endif
+  bool is_copied = (s->last_link & LINK_TYPE_P) == LINK_VARG; /* above */
+  if (link.function != state->state && !is_copied) {          /* the state itself stands for no function */
+    if (walk->frame_count >= WALK_MAX_FRAMES) {
+      walk->truncated = true;
+      return end_frames(s, WALK_OK);
     }
-    called_by_c = (link.link & LINK_TYPE) == LINK_C;
-    finalizer_above = finalizes && (link.link & LINK_TYPE_P) == LINK_CP;
-    copy_above = (link.link & LINK_TYPE_P) == LINK_VARG;
-    if (!copy_above) pc = return_pc(walk, state, &cframes, f, link.link);
-    if (link.link != last_link) {
-      uint64_t caller = caller_of(walk, f, link.link, trust);
-      if (caller == 0) return WALK_BAD_LINK;
-      distance = f - caller;
-      last_link = link.link;
-    }
-    if (distance == 0 || distance >= f) return WALK_BAD_LINK;
-    f -= distance;
+    if (!add_frame(s, link.function, depth == 0, trust)) return end_frames(s, WALK_BAD_FUNCTION);
   }
-  return WALK_OK;
-}
-
-walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running) {
-  top_t tops[MAX_TOPS] = {
-      {state->call, cframe_pc(walk, state->place)}}; /* HEAD runs finalizers on a state of their own */
-  uint32_t count = 1, before = walk->frame_count;
-  walk_reason_t reason = WALK_BAD_BASE;
-  expect_memory(walk, state);
-  if (running) count = find_tops(walk, state, tops);
-  for (uint32_t i = 0; i < count; i++) {
-    if (running && !is_base(walk, state, tops[i].base)) continue;
-    walk->frame_count = before;
-    reason = walk_from(walk, state, &tops[i], running, 0);
-    if (reason == WALK_OK) break;
+  if ((link.link & LINK_TYPE_P) != LINK_VARG) s->pc = return_pc(walk, state, &s->cframes, f, link.link);
+  if (link.link != s->last_link) {
+    uint64_t caller = luajit_caller_of(walk, f, link.link, trust);
+    if (caller == 0) return end_frames(s, WALK_BAD_LINK);
+    s->distance = f - caller;
+    s->last_link = link.link;
   }
-  return reason;
+  if (s->distance == 0 || s->distance >= f) return end_frames(s, WALK_BAD_LINK);
+  s->f = f - s->distance;
+  return 0;
 }
 
-uint64_t luajit_top(walk_t *walk, const walk_state_t *state) {
-  top_t tops[MAX_TOPS];
-  return find_tops(walk, state, tops) > 0 && is_base(walk, state, tops[0].base) ? tops[0].base : 0;
+WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state,
+                                                const walk_top_t *top, bool running, uint64_t end) {
+  if (!walk_given(walk) || !walk_given(state) || !walk_given(top)) return WALK_BAD_BASE;
+  uint64_t start = top->base - SLOT;
+  frames_t frames = {.walk = walk,
+                     .state = state,
+                     .cframes = {state->place, start},
+                     .f = start,
+                     .end = end,
+                     .bottom = bottom_of(walk, state),
+                     .pc = top->pc,
+                     .reason = WALK_ENDLESS,
+                     .running = running,
+                     .finalizes = marks_collector(walk) && running && luajit_finalizes(walk, state)};
+  walk_loop(MAX_STEPS, step_frame, &frames);
+  return frames.reason;
 }
 
-bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uint64_t place) {
-  top_t tops[MAX_TOPS];
-  walk->frame_count = walk->link_count = 0;
-  walk->truncated = walk->collector_marked = walk->links_unsure = false;
-  expect_memory(walk, state);
-  return find_tops(walk, state, tops) > 0 &&
-         walk_from(walk, state, &tops[0], true, state->stack + place) == WALK_OK && !walk->truncated;
+typedef struct {
+  walk_t *walk;
+  const walk_state_t *state;
+  uint32_t before; /* walk->frame_count */
+  walk_reason_t reason;
+} tries_t;
+
+static long step_top(uint32_t i, void *context) {
+  tries_t *tries = context;
+  if (i >= WALK_MAX_TOPS) return 1;
+  const walk_top_t *top = &tries->walk->tops[i];
+  if (top->base == 0 || !luajit_is_base(tries->walk, tries->state, top->base)) return 0;
+  tries->walk->frame_count = tries->before;
+  tries->reason = luajit_walk_from(tries->walk, tries->state, top, true, 0);
+  return tries->reason == WALK_OK;
+}
+
+WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running) {
+  if (!walk_given(walk) || !walk_given(state)) return WALK_NO_STATE;
+  tries_t tries = {.walk = walk, .state = state, .before = walk->frame_count, .reason = WALK_BAD_BASE};
+  luajit_expect(walk, state);
+  if (!running) { /* HEAD runs finalizers on a state of their own */
+    walk_top_t top = {state->call, cframe_pc(walk, state->place)};
+    return luajit_walk_from(walk, state, &top, false, 0);
+  }
+  luajit_find_tops(walk, state);
+  walk_loop(WALK_MAX_TOPS, step_top, &tries);
+  return tries.reason;
 }
 
 /* -- functions --------------------------------------------------------------------------------------------------- */
 
-bool luajit_proto(walk_t *walk, uint64_t address, walk_trust_t trust, walk_proto_t *out) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  uint8_t bytes[128];
-  if (l->proto_size > sizeof bytes || !walk_read(walk->memory, bytes, address, l->proto_size, trust))
+WALK_PLACE bool luajit_proto(walk_t *walk, uint64_t address, walk_trust_t trust, walk_proto_t *out) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  const uint8_t *bytes = walk->buffer;
+  if (l->proto_size > WALK_BUFFER || !walk_read(walk->memory, walk->buffer, address, l->proto_size, trust))
     return false;
   if (bytes[l->state_tag] != 7) return false; /* the type of a prototype */
   uint32_t code_count = bytes_u32(bytes, l->proto_code_count);
@@ -475,25 +463,4 @@ bool luajit_proto(walk_t *walk, uint64_t address, walk_trust_t trust, walk_proto
   };
   out->last_line = (int32_t)((uint32_t)out->line + out->line_count);
   return true;
-}
-
-/* Lines are kept as distances from the first, one byte, two or four each, without the function's first instruction. */
-int32_t luajit_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc) {
-  if (proto->lines == 0 || pc < proto->code || pc >= proto->code_end) return 0;
-  uint64_t index = (pc - proto->code) / INSTRUCTION;
-  if (index == 0) return proto->line;
-  uint32_t size = proto->line_count < 256 ? 1 : proto->line_count < 65536 ? 2 : 4, distance = 0;
-  if (!walk_read(walk->memory, &distance, proto->lines + (index - 1) * size, size, WALK_LIVE)) return 0;
-  return (int32_t)((uint32_t)proto->line + distance);
-}
-
-bool luajit_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len) {
-  const layout_luajit_t *l = &walk->layout->luajit;
-  uint8_t head[32];
-  if (l->string_bytes > sizeof head || !walk_read(walk->memory, head, string, l->string_bytes, WALK_LIVE))
-    return false;
-  if (head[l->state_tag] != 4) return false; /* the type of a string */
-  *len = bytes_u32(head, l->string_length);
-  size_t wanted = *len < size ? *len : size;
-  return wanted == 0 || walk_read(walk->memory, to, string + l->string_bytes, (uint32_t)wanted, WALK_LIVE);
 }

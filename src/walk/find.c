@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which coroutines run on a native stack; see walk.h.
+/* Which coroutines run on a native stack; see walk.h. Compiled for BPF, too.
  *
  * A word is a running lua_State if the memory it points to says so: a thread object of an accepted VM whose place (its
  * innermost protected call, or LuaJIT's C frame) lies on this native stack, above the stack pointer. Suspended and dead
@@ -10,8 +10,7 @@
  * between its coroutine's place and its own, so only that part has to be looked at; and while places and call records are
  * as in the last walk, so is the chain. */
 #include "walk/family.h"
-
-enum { WORDS = 64 /* read at a time */ };
+#include "walk/machine.h"
 
 /* -- the list, innermost first ------------------------------------------------------------------------------- */
 
@@ -19,32 +18,59 @@ static bool on_stack(const walk_t *walk, uint64_t place) {
   return place >= walk->registers.sp && place < walk->stack_high;
 }
 
-static uint32_t insert(walk_t *walk, const walk_state_t *state) {
-  uint32_t at = 0;
-  while (at < walk->state_count && walk->states[at].place < state->place) at++;
-  for (uint32_t i = 0; i < walk->state_count; i++)
-    if (walk->states[i].state == state->state) return i;
-  if (walk->state_count == WALK_MAX_STATES) return WALK_MAX_STATES;
-  for (uint32_t i = walk->state_count++; i > at; i--) walk->states[i] = walk->states[i - 1];
-  walk->states[at] = *state;
-  return at;
+typedef struct {
+  walk_t *walk;
+  uint64_t wanted; /* a state, or a place */
+  uint32_t at;
+} listing_t;
+
+static long step_known(uint32_t i, void *context) {
+  listing_t *listing = context;
+  if (i >= WALK_MAX_STATES) return 1;
+  listing->at = i;
+  return listing->walk->states[i].state == listing->wanted;
 }
 
-static bool is_known(const walk_t *walk, uint64_t word) {
-  for (uint32_t i = 0; i < walk->state_count; i++)
-    if (walk->states[i].state == word) return true;
-  return false;
+WALK_LOCAL bool is_known(walk_t *walk, uint64_t state) {
+  listing_t listing = {walk, state, 0};
+  if (walk->state_count == 0) return false;
+  walk_loop(walk->state_count, step_known, &listing);
+  return listing.at < WALK_MAX_STATES && walk->states[listing.at].state == state;
+}
+
+/* From the end down: what lies further out moves up by one. */
+static long step_shift(uint32_t i, void *context) {
+  listing_t *listing = context;
+  walk_t *walk = listing->walk;
+  uint32_t at = listing->at;
+  (void)i;
+  if (at == 0 || at >= WALK_MAX_STATES || walk->states[at - 1].place < listing->wanted) return 1;
+  walk->states[at] = walk->states[at - 1];
+  listing->at = at - 1;
+  return 0;
+}
+
+/* Of equal places what was found last stands further in. */
+WALK_LOCAL void insert(walk_t *walk, const walk_state_t *state) {
+  listing_t listing = {walk, state->place, walk->state_count};
+  if (walk->state_count >= WALK_MAX_STATES) return;
+  walk_loop(WALK_MAX_STATES, step_shift, &listing);
+  if (listing.at >= WALK_MAX_STATES) return;
+  walk->states[listing.at] = *state;
+  walk->state_count++;
 }
 
 /* A main thread called without protection has no place; it is the outermost of its stack. Coroutines always are
  * protected. */
 static bool runs_unprotected(walk_t *walk, const walk_state_t *s) {
-  return walk->layout->family == LAYOUT_PUC && s->place == 0 && s->call != s->first && s->call != 0 &&
+  return layout_of(walk)->family == LAYOUT_PUC && s->place == 0 && s->call != s->first && s->call != 0 &&
          walk_main_of(walk, s->global) == s->state;
 }
 
 static bool consistent(walk_t *walk, const walk_state_t *s) {
+#if !defined __bpf__
   if (walk->accepts != NULL) return walk->accepts(walk->context, s->global);
+#endif
   walk_state_t main;
   uint64_t address = walk_main_of(walk, s->global);
   return address != 0 && walk_state(walk, address, WALK_GUESS, &main) && main.global == s->global;
@@ -52,10 +78,10 @@ static bool consistent(walk_t *walk, const walk_state_t *s) {
 
 /* Adds the state at `word` if it runs here. `seen`: the word stands on this native stack or in a register. False when there is
  * no state. */
-static bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
+WALK_LOCAL bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
   walk_state_t state;
-  if (is_known(walk, word)) return true;
   if (!walk_state(walk, word, trust, &state)) return false;
+  if (is_known(walk, word)) return true;
   if (!on_stack(walk, state.place)) {
     if (!seen || !consistent(walk, &state) || !runs_unprotected(walk, &state)) return true;
     state.place = walk->stack_high - 1;
@@ -68,6 +94,15 @@ static bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen)
 
 /* -- looking ---------------------------------------------------------------------------------------------------- */
 
+#if defined __bpf__
+/* A few of the largest, without a search that branches. */
+static inline bool is_in_image(const walk_t *walk, uint64_t word) {
+  bool inside = false;
+  for (uint32_t i = 0; i < WALK_NEAR_IMAGES; i++)
+    inside |= word - walk->near_images[i].start < walk->near_images[i].end - walk->near_images[i].start;
+  return inside;
+}
+#else
 static bool is_in_image(const walk_t *walk, uint64_t word) {
   uint32_t low = 0, high = walk->image_count;
   while (low < high) {
@@ -79,78 +114,116 @@ static bool is_in_image(const walk_t *walk, uint64_t word) {
   }
   return low < walk->image_count && word >= walk->images[low].start;
 }
+#endif
 
 /* Most words are no lua_States, and what need not be read is cheaper. */
-static bool is_plausible(const walk_t *walk, uint64_t word) {
+static inline bool is_plausible(const walk_t *walk, uint64_t word) {
   return (word & 7) == 0 && (word & walk->state_mask) == walk->state_rest && word > 65536 &&
          word < (uint64_t)1 << 47 && (uint32_t)word != 0 && !is_in_image(walk, word) &&
          (!walk->stack_known || word < walk->registers.sp - 65536 || word >= walk->stack_high);
 }
 
-static void look_at(walk_t *walk, uint64_t word, uint64_t *recent, uint32_t *next) {
-  if (!is_plausible(walk, word) || walk->looks == 0) return;
+/* What is plausible is read. True when there is a state, running here or not. */
+WALK_APART bool look_at(walk_t *walk, uint64_t word) {
+  if (!walk_given(walk) || walk->looks == 0) return false;
+  uint64_t *recent = &walk->recent[walk_word_slot(word) % WALK_WORDS];
+  if (*recent == word) return false;
+#if !defined __bpf__
   uint64_t *ruled_out = walk->ruled_out != NULL ? &walk->ruled_out[walk_word_slot(word)] : NULL;
-  if (ruled_out != NULL && *ruled_out == word) return;
-  for (uint32_t i = 0; i < WORDS; i++)
-    if (recent[i] == word) return;
-  recent[*next] = word;
-  *next = (*next + 1) % WORDS;
+  if (ruled_out != NULL && *ruled_out == word) return false;
+#endif
+  *recent = word;
   walk->looks--;
-  if (!consider(walk, word, WALK_GUESS, true) && ruled_out != NULL) *ruled_out = word;
+  bool is_state = consider(walk, word, WALK_GUESS, true);
+#if !defined __bpf__
+  if (!is_state && ruled_out != NULL) *ruled_out = word;
+#endif
+  return is_state;
 }
 
 /* LuaJIT with 32-bit references keeps two of them in a word. */
-static void look_at_word(walk_t *walk, uint64_t word, uint64_t *recent, uint32_t *next) {
-  if (walk->layout->family == LAYOUT_LUAJIT && walk->layout->luajit.pointer == 4) {
-    look_at(walk, (uint32_t)word, recent, next);
+static inline void look_at_word(walk_t *walk, uint64_t word) {
+  const layout_t *layout = layout_of(walk);
+  if (layout->family == LAYOUT_LUAJIT && layout->luajit.pointer == 4) {
+    if (is_plausible(walk, (uint32_t)word)) look_at(walk, (uint32_t)word);
     word >>= 32;
   }
-  look_at(walk, word, recent, next);
+  if (is_plausible(walk, word)) look_at(walk, word);
+}
+
+typedef struct {
+  walk_t *walk;
+  uint64_t at, end, beyond;
+} scan_t;
+
+/* The place of the innermost state above `beyond`, 0 when there is none. */
+static long step_bound(uint32_t i, void *context) {
+  listing_t *listing = context;
+  if (i >= WALK_MAX_STATES) return 1;
+  listing->at = i;
+  return listing->walk->states[i].place > listing->wanted;
+}
+
+static uint64_t bound_of(walk_t *walk, uint64_t beyond) {
+  listing_t listing = {walk, beyond, 0};
+  if (walk->state_count == 0) return 0;
+  walk_loop(walk->state_count, step_bound, &listing);
+  if (listing.at >= WALK_MAX_STATES) return 0;
+  uint64_t place = walk->states[listing.at].place;
+  return place > beyond ? place : 0;
+}
+
+static long step_scan(uint32_t i, void *context) {
+  scan_t *scan = context;
+  walk_t *walk = scan->walk;
+  (void)i;
+  if (scan->at >= scan->end || walk->looks == 0) return 1;
+  uint64_t bound = bound_of(walk, scan->beyond), left = scan->end - scan->at;
+  if (bound != 0 && scan->at >= bound) return 1;
+  uint32_t count = left < sizeof walk->words ? (uint32_t)left / 8 : WALK_WORDS;
+  count = walk_bounded(count, WALK_WORDS);
+  if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
+  for (uint32_t k = 0; k < WALK_WORDS && k < count; k++) look_at_word(walk, walk->words[k]);
+  scan->at += sizeof walk->words;
+  return 0;
 }
 
 /* Scans the native stack from `from` until the place of the innermost state above `beyond` (0: of any), or for
  * WALK_SCAN_BYTES. */
-static void scan(walk_t *walk, uint64_t from, uint64_t beyond, uint64_t *recent, uint32_t *next) {
-  uint64_t end = walk->stack_high - from < WALK_SCAN_BYTES ? walk->stack_high : from + WALK_SCAN_BYTES;
-  for (uint64_t at = (from + 7) & ~(uint64_t)7; at < end && walk->looks > 0; at += sizeof(uint64_t) * WORDS) {
-    uint64_t words[WORDS];
-    for (uint32_t i = 0; i < walk->state_count; i++) {
-      if (walk->states[i].place <= beyond) continue;
-      if (at >= walk->states[i].place) return;
-      break;
-    }
-    uint32_t len = end - at < sizeof words ? (uint32_t)((end - at) & ~(uint64_t)7) : (uint32_t)sizeof words;
-    if (len == 0 || !walk_read(walk->memory, words, at, len, WALK_GUESS)) return;
-    for (uint32_t i = 0; i < len / sizeof(uint64_t); i++) look_at_word(walk, words[i], recent, next);
-  }
+WALK_LOCAL void scan_stack(walk_t *walk, uint64_t from, uint64_t beyond) {
+  scan_t scan = {walk, (from + 7) & ~(uint64_t)7,
+                 walk->stack_high - from < WALK_SCAN_BYTES ? walk->stack_high : from + WALK_SCAN_BYTES,
+                 beyond};
+  walk_loop(WALK_SCAN_BYTES / sizeof walk->words, step_scan, &scan);
 }
 
 static bool is_settled(walk_t *walk) {
   if (walk->state_count == 0) return false;
-  return walk->layout->family == LAYOUT_PUC ? puc_runs_lua(walk, &walk->states[0])
-                                            : luajit_runs_lua(walk, &walk->states[0]);
+  return layout_of(walk)->family == LAYOUT_PUC ? puc_runs_lua(walk, &walk->states[0])
+                                               : luajit_runs_lua(walk, &walk->states[0]);
 }
 
-static void find_innermost(walk_t *walk, uint64_t *recent, uint32_t *next) {
-  if (walk->layout->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
+static void find_innermost(walk_t *walk) {
+  if (layout_of(walk)->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
-    if (current != 0) consider(walk, current, walk->calm ? WALK_LIVE : WALK_GUESS, false);
+    if (current != 0) consider(walk, current, is_calm(walk) ? WALK_LIVE : WALK_GUESS, false);
   }
   if (walk->likely_main != 0) consider(walk, walk->likely_main, WALK_LIVE, false);
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
     consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_GUESS, false);
   if (is_settled(walk)) return;
-  for (uint32_t i = 0; i < walk->registers.count; i++) look_at(walk, walk->registers.values[i], recent, next);
-  if (!is_settled(walk)) scan(walk, walk->registers.sp, 0, recent, next);
+  for (uint32_t i = 0; i < WALK_MAX_REGISTERS && i < walk->registers.count; i++)
+    if (is_plausible(walk, walk->registers.values[i])) look_at(walk, walk->registers.values[i]);
+  if (!is_settled(walk)) scan_stack(walk, walk->registers.sp, 0);
 }
 
 /* -- the chain of resumers ---------------------------------------------------------------------------------------- */
 
+#if !defined __bpf__ /* there each walk begins anew: the last one was of another thread */
 /* While a coroutine that was at the same place in the last walk had a resumer that is where and as it was, it has it still. */
-static bool take_last_resumers(walk_t *walk, uint32_t i) {
+static bool take_last_resumers(walk_t *walk, const walk_state_t *state) {
   uint32_t l = 0;
-  while (l < walk->last_count &&
-         (walk->last[l].place != walk->states[i].place || walk->last[l].state != walk->states[i].state))
+  while (l < walk->last_count && (walk->last[l].place != state->place || walk->last[l].state != state->state))
     l++;
   if (l + 1 >= walk->last_count) return false;
   for (l++; l < walk->last_count; l++) {
@@ -162,34 +235,58 @@ static bool take_last_resumers(walk_t *walk, uint32_t i) {
       return false;
     if (unprotected ? now.place != 0 : now.place != last->place) return false;
     now.place = last->place;
-    insert(walk, &now);
+    if (!is_known(walk, now.state)) insert(walk, &now);
   }
   return true;
 }
 
-static void find_resumers(walk_t *walk, uint64_t *recent, uint32_t *next) {
-  for (uint32_t i = 0; i < walk->state_count && i < WALK_MAX_STATES; i++) {
-    const walk_state_t *state = &walk->states[i];
-    if (walk_main_of(walk, state->global) == state->state) continue; /* nobody resumes a main thread */
-    if (take_last_resumers(walk, i)) return;
-    scan(walk, state->place, state->place, recent, next);
-  }
-}
-
-walk_reason_t walk_find(walk_t *walk) {
-  uint64_t recent[WORDS] = {0};
-  uint32_t next = 0;
+static void keep_last(walk_t *walk) {
   walk->last_count = walk->state_count;
   for (uint32_t i = 0; i < walk->state_count; i++) walk->last[i] = walk->states[i];
+}
+#else
+static inline bool take_last_resumers(walk_t *walk, const walk_state_t *state) {
+  (void)walk;
+  (void)state;
+  return false;
+}
+static inline void keep_last(walk_t *walk) {
+  (void)walk;
+}
+#endif
+
+/* Nobody resumes a main thread. */
+static long step_resumers(uint32_t i, void *context) {
+  walk_t *walk = ((scan_t *)context)->walk;
+  if (i >= walk->state_count || i >= WALK_MAX_STATES) return 1;
+  const walk_state_t *state = &walk->states[i];
+  if (walk_main_of(walk, state->global) == state->state) return 0;
+  if (take_last_resumers(walk, state)) return 1;
+  scan_stack(walk, state->place, state->place);
+  return 0;
+}
+
+/* States of another VM that lie further out are its own affair: the walk ends with the running VM. */
+static long step_keep(uint32_t i, void *context) {
+  listing_t *listing = context;
+  walk_t *walk = listing->walk;
+  if (i >= walk->state_count || i >= WALK_MAX_STATES || listing->at >= WALK_MAX_STATES) return 1;
+  if (walk->states[i].global == listing->wanted) walk->states[listing->at++] = walk->states[i];
+  return 0;
+}
+
+WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
+  scan_t scan = {.walk = walk};
+  if (!walk_given(walk)) return WALK_NO_STATE;
+  __builtin_memset(walk->recent, 0, sizeof walk->recent);
+  keep_last(walk);
   walk->state_count = 0;
   walk->looks = WALK_MAX_LOOKS;
-  find_innermost(walk, recent, &next);
+  find_innermost(walk);
   if (walk->state_count == 0) return WALK_NO_STATE;
-  /* States of another VM that lie further out are its own affair: the walk ends with the running VM. */
-  find_resumers(walk, recent, &next);
-  uint32_t kept = 1;
-  for (uint32_t i = 1; i < walk->state_count; i++)
-    if (walk->states[i].global == walk->states[0].global) walk->states[kept++] = walk->states[i];
-  walk->state_count = kept;
+  walk_loop(WALK_MAX_STATES, step_resumers, &scan);
+  listing_t listing = {walk, walk->states[0].global, 0};
+  walk_loop(WALK_MAX_STATES, step_keep, &listing);
+  walk->state_count = listing.at;
   return WALK_OK;
 }

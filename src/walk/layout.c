@@ -76,8 +76,15 @@ static const char *first_outside(const extent_t *extents, size_t count) {
   return NULL;
 }
 
-/* Nobody's lua_State and global_State are larger; their sizes are not in layouts. */
-enum { STATE_MOST = 1024, GLOBAL_MOST = 8192, STATUS_BITS = 32 };
+/* Nobody's lua_State, global_State and tables are larger; their sizes are not in layouts. */
+enum {
+  STATE_MOST = 1024,
+  GLOBAL_MOST = 8192,
+  TABLE_MOST = LAYOUT_TABLE_BYTES,
+  NODE_MOST = LAYOUT_NODE_BYTES,
+  VALUE = 16,
+  STATUS_BITS = 32
+};
 
 static const char *outside_puc(const layout_puc_t *l) {
   uint32_t closure = (l->closure_proto > l->closure_code ? l->closure_proto : l->closure_code) + 8u;
@@ -90,6 +97,8 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"global_State.strt.hash", l->global_strings, 8, GLOBAL_MOST},
       {"global_State.allgc", l->global_objects, 8, GLOBAL_MOST},
       {"global_State.currentwhite", l->global_white, 1, GLOBAL_MOST},
+      {"lua_State.l_gt", l->state_globals, VALUE, STATE_MOST},
+      {"global_State.l_registry", l->global_registry, VALUE, GLOBAL_MOST},
       {"callstatus.fin", l->status_finalizer, 1, STATUS_BITS},
       {"CallInfo.callstatus", l->ci_status, status, l->ci_size},
       {"Closure.tt", l->closure_tag, 1, closure},
@@ -108,8 +117,19 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"TString.len", l->string_length, 8, string},
       {"TString.shrlen", l->string_short_length, 1, string},
       {"TString.long", l->string_long_bytes, 8, string},
+      {"Table.lsizenode", l->table_log_nodes, 1, TABLE_MOST},
+      {"Table.node", l->table_nodes, 8, TABLE_MOST},
+      {"Table.array", l->table_array, 8, TABLE_MOST},
+      {"Table.sizearray", l->table_array_count, 4, TABLE_MOST},
+      {"Table.arraytags", l->table_array_tags, 1, TABLE_MOST},
+      {"Table.metatable", l->table_metatable, 8, TABLE_MOST},
+      {"Node.size", l->node_size, 0, NODE_MOST},
+      {"Node.i_val", l->node_value, 8u + l->tag_bytes, l->node_size},
+      {"Node.key_val", l->node_key, 8, l->node_size},
+      {"Node.key_tt", l->node_key_tag, l->tag_bytes, l->node_size},
   };
   if (l->ci_size == 0) return "CallInfo.size"; /* a distance between records */
+  if (l->node_size == 0) return "Node.size";
   return first_outside(extents, sizeof extents / sizeof extents[0]);
 }
 
@@ -139,13 +159,21 @@ static const char *outside_luajit(const layout_luajit_t *l) {
       {"GCproto.numline", l->proto_line_count, 4, l->proto_size},
       {"GCproto.lineinfo", l->proto_lines, l->pointer, l->proto_size},
       {"GCstr.len", l->string_length, 4, l->string_bytes},
+      {"lua_State.env", l->state_globals, l->pointer, l->state_size},
+      {"global_State.registrytv", l->global_registry, 8, global},
+      {"GCtab.node", l->table_nodes, l->pointer, TABLE_MOST},
+      {"GCtab.hmask", l->table_node_mask, 4, TABLE_MOST},
+      {"GCtab.metatable", l->table_metatable, l->pointer, TABLE_MOST},
+      {"Node.size", l->node_size, 0, NODE_MOST},
+      {"Node.val", l->node_value, 8, l->node_size},
+      {"Node.key", l->node_key, 8, l->node_size},
   };
   if (l->pointer != 4 && l->pointer != 8) return "ref.size";
+  if (l->node_size == 0) return "Node.size";
   return first_outside(extents, sizeof extents / sizeof extents[0]);
 }
 
-/* The key of the first field that does not lie in its structure, NULL when all do. */
-static const char *outside(const layout_t *layout) {
+const char *layout_outside(const layout_t *layout) {
   return layout->family == LAYOUT_PUC ? outside_puc(&layout->puc) : outside_luajit(&layout->luajit);
 }
 
@@ -260,7 +288,7 @@ bool layout_parse(const char *text, size_t len, size_t *at, layout_t *layout, la
   }
   *at = (size_t)(p.at - text);
   if (!inside) return false;
-  const char *missing = layout_missing(layout), *wrong = missing == NULL ? outside(layout) : NULL;
+  const char *missing = layout_missing(layout), *wrong = missing == NULL ? layout_outside(layout) : NULL;
   if (missing == NULL && wrong == NULL) return true;
   snprintf(error->text, sizeof error->text, "the layout \"%s\" %s %s%s", layout->name,
            missing != NULL ? "does not say" : "puts", missing != NULL ? missing : wrong,

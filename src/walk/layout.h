@@ -12,60 +12,75 @@
 
 #define LAYOUT_ABSENT UINT16_MAX /* this runtime has no such field */
 
+/* Enough for the fields of a table's head, and for a node of it. */
+enum { LAYOUT_TABLE_BYTES = 128, LAYOUT_NODE_BYTES = 64 };
+
 typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
 
 /* F(member, "STRUCT.field" in layout files, whether a layout can do without). Offsets and sizes in bytes. */
-#define LAYOUT_PUC_FIELDS(F)                                                                               \
-  F(state_tag, "lua_State.tt", false)                                                                      \
-  F(state_global, "lua_State.l_G", false)                                                                  \
-  F(state_ci, "lua_State.ci", false)                                                                       \
-  F(state_base_ci, "lua_State.base_ci", false) /* a pointer where CallInfo is an array, else the struct */ \
-  F(state_stack, "lua_State.stack", false)                                                                 \
-  F(state_stack_last, "lua_State.stack_last", false)                                                       \
-  F(state_jump, "lua_State.errorJmp", false)                                                               \
-  F(state_savedpc, "lua_State.savedpc", true) /* 5.1: pc of the running function */                        \
-  F(state_size_ci, "lua_State.size_ci", true) /* 5.1: length of the CallInfo array */                      \
-  F(state_top, "lua_State.top", true)                                                                      \
-  F(state_allowhook, "lua_State.allowhook", true) /* a byte: 0 in hooks and finalizers */                  \
-  F(state_status, "lua_State.status", true)       /* a byte: 0, 1 yielded, more: ended by an error */      \
-  F(global_main, "global_State.mainthread", true)                                                          \
-  F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                \
-  F(global_debt, "global_State.GCdebt", true)                                                              \
-  F(global_total, "global_State.totalbytes", true)                                                         \
-  F(global_strings, "global_State.strt.hash", true)  /* pointer to the buckets of all short strings */     \
-  F(global_objects, "global_State.allgc", true)      /* first of the list of all objects (5.1: rootgc) */  \
-  F(global_white, "global_State.currentwhite", true) /* a byte: the mark of what is alive */               \
-  F(ci_size, "CallInfo.size", false)                                                                       \
-  F(ci_func, "CallInfo.func", false)                                                                       \
-  F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                   \
-  F(ci_savedpc, "CallInfo.savedpc", false)                                                                 \
-  F(ci_status, "CallInfo.callstatus", true)   /* 1, 2 or 4 bytes; 5.1 has none */                          \
-  F(status_finalizer, "callstatus.fin", true) /* number of the bit: a finalizer runs above that frame */   \
-  F(closure_tag, "Closure.tt", false)                                                                      \
-  F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                            \
-  F(closure_proto, "LClosure.p", false)                                                                    \
-  F(closure_code, "CClosure.f", false)                                                                     \
-  F(proto_size, "Proto.size", false)                                                                       \
-  F(proto_tag, "Proto.tt", false)                                                                          \
-  F(proto_source, "Proto.source", false)                                                                   \
-  F(proto_line, "Proto.linedefined", false)                                                                \
-  F(proto_last_line, "Proto.lastlinedefined", false)                                                       \
-  F(proto_code, "Proto.code", false)                                                                       \
-  F(proto_code_count, "Proto.sizecode", false)                                                             \
-  F(proto_lines, "Proto.lineinfo", false)                                                                  \
-  F(proto_line_count, "Proto.sizelineinfo", false)                                                         \
-  F(proto_anchors, "Proto.abslineinfo", true) /* 5.4: lineinfo holds differences */                        \
-  F(proto_anchor_count, "Proto.sizeabslineinfo", true)                                                     \
-  F(string_tag, "TString.tt", false)                                                                       \
-  F(string_length, "TString.len", false) /* of long strings where short ones have their own */             \
-  F(string_short_length, "TString.shrlen", true)                                                           \
-  F(string_bytes, "TString.contents", false)                                                               \
-  F(string_long_bytes, "TString.long", true) /* 5.5: pointer to the bytes of a long string */              \
-  F(tag_thread, "tag.thread", false)                                                                       \
-  F(tag_proto, "tag.proto", false)                                                                         \
-  F(tag_lua, "tag.lua", false) /* of function values in stack slots */                                     \
-  F(tag_c, "tag.c", false)                                                                                 \
-  F(tag_light, "tag.light", true)                                                                          \
+#define LAYOUT_PUC_FIELDS(F)                                                                                \
+  F(state_tag, "lua_State.tt", false)                                                                       \
+  F(state_global, "lua_State.l_G", false)                                                                   \
+  F(state_ci, "lua_State.ci", false)                                                                        \
+  F(state_base_ci, "lua_State.base_ci", false) /* a pointer where CallInfo is an array, else the struct */  \
+  F(state_stack, "lua_State.stack", false)                                                                  \
+  F(state_stack_last, "lua_State.stack_last", false)                                                        \
+  F(state_jump, "lua_State.errorJmp", false)                                                                \
+  F(state_savedpc, "lua_State.savedpc", true) /* 5.1: pc of the running function */                         \
+  F(state_size_ci, "lua_State.size_ci", true) /* 5.1: length of the CallInfo array */                       \
+  F(state_top, "lua_State.top", true)                                                                       \
+  F(state_allowhook, "lua_State.allowhook", true) /* a byte: 0 in hooks and finalizers */                   \
+  F(state_status, "lua_State.status", true)       /* a byte: 0, 1 yielded, more: ended by an error */       \
+  F(state_globals, "lua_State.l_gt", true)        /* 5.1: the table of globals, a value */                  \
+  F(global_main, "global_State.mainthread", true)                                                           \
+  F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                 \
+  F(global_debt, "global_State.GCdebt", true)                                                               \
+  F(global_total, "global_State.totalbytes", true)                                                          \
+  F(global_strings, "global_State.strt.hash", true)   /* pointer to the buckets of all short strings */     \
+  F(global_objects, "global_State.allgc", true)       /* first of the list of all objects (5.1: rootgc) */  \
+  F(global_white, "global_State.currentwhite", true)  /* a byte: the mark of what is alive */               \
+  F(global_registry, "global_State.l_registry", true) /* a value */                                         \
+  F(ci_size, "CallInfo.size", false)                                                                        \
+  F(ci_func, "CallInfo.func", false)                                                                        \
+  F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                    \
+  F(ci_savedpc, "CallInfo.savedpc", false)                                                                  \
+  F(ci_status, "CallInfo.callstatus", true)   /* 1, 2 or 4 bytes; 5.1 has none */                           \
+  F(status_finalizer, "callstatus.fin", true) /* number of the bit: a finalizer runs above that frame */    \
+  F(closure_tag, "Closure.tt", false)                                                                       \
+  F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                             \
+  F(closure_proto, "LClosure.p", false)                                                                     \
+  F(closure_code, "CClosure.f", false)                                                                      \
+  F(proto_size, "Proto.size", false)                                                                        \
+  F(proto_tag, "Proto.tt", false)                                                                           \
+  F(proto_source, "Proto.source", false)                                                                    \
+  F(proto_line, "Proto.linedefined", false)                                                                 \
+  F(proto_last_line, "Proto.lastlinedefined", false)                                                        \
+  F(proto_code, "Proto.code", false)                                                                        \
+  F(proto_code_count, "Proto.sizecode", false)                                                              \
+  F(proto_lines, "Proto.lineinfo", false)                                                                   \
+  F(proto_line_count, "Proto.sizelineinfo", false)                                                          \
+  F(proto_anchors, "Proto.abslineinfo", true) /* 5.4: lineinfo holds differences */                         \
+  F(proto_anchor_count, "Proto.sizeabslineinfo", true)                                                      \
+  F(string_tag, "TString.tt", false)                                                                        \
+  F(string_length, "TString.len", false) /* of long strings where short ones have their own */              \
+  F(string_short_length, "TString.shrlen", true)                                                            \
+  F(string_bytes, "TString.contents", false)                                                                \
+  F(string_long_bytes, "TString.long", true)  /* 5.5: pointer to the bytes of a long string */              \
+  F(table_log_nodes, "Table.lsizenode", true) /* a byte: logarithm of how many nodes there are */           \
+  F(table_nodes, "Table.node", true)                                                                        \
+  F(table_array, "Table.array", true)                                                                       \
+  F(table_array_count, "Table.sizearray", true) /* 5.4: a lower bound of it */                              \
+  F(table_array_tags, "Table.arraytags", true)  /* 5.5: from `array` to the tags, values stand before it */ \
+  F(table_metatable, "Table.metatable", true)                                                               \
+  F(node_size, "Node.size", true)                                                                           \
+  F(node_value, "Node.i_val", true)                                                                         \
+  F(node_key, "Node.key_val", true)                                                                         \
+  F(node_key_tag, "Node.key_tt", true)                                                                      \
+  F(tag_thread, "tag.thread", false)                                                                        \
+  F(tag_proto, "tag.proto", false)                                                                          \
+  F(tag_lua, "tag.lua", false) /* of function values in stack slots */                                      \
+  F(tag_c, "tag.c", false)                                                                                  \
+  F(tag_light, "tag.light", true)                                                                           \
   F(tag_bytes, "tag.bytes", false) /* of a slot's tag that mean something */
 
 #define LAYOUT_LUAJIT_FIELDS(F)                                                      \
@@ -88,6 +103,8 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(state_status, "lua_State.status", true)             /* a byte, as of PUC Lua */  \
   F(global_objects, "global_State.gc.root", true)       /* first of all objects */   \
   F(global_white, "global_State.gc.currentwhite", true) /* a byte */                 \
+  F(state_globals, "lua_State.env", true)               /* the table of globals */   \
+  F(global_registry, "global_State.registrytv", true)   /* a value */                \
   F(gg_global, "GG_State.g", false)                                                  \
   F(gg_jit, "GG_State.J", false)                                                     \
   F(gg_dispatch, "GG_State.dispatch", false)                                         \
@@ -107,6 +124,12 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(proto_lines, "GCproto.lineinfo", false)                                          \
   F(string_length, "GCstr.len", false)                                               \
   F(string_bytes, "GCstr.size", false)                                               \
+  F(table_nodes, "GCtab.node", true)                                                 \
+  F(table_node_mask, "GCtab.hmask", true) /* how many nodes there are, less one */   \
+  F(table_metatable, "GCtab.metatable", true)                                        \
+  F(node_size, "Node.size", true)                                                    \
+  F(node_value, "Node.val", true)                                                    \
+  F(node_key, "Node.key", true)                                                      \
   F(trace_proto, "GCtrace.startpt", false)                                           \
   F(trace_pc, "GCtrace.startpc", false)                                              \
   F(trace_number, "GCtrace.traceno", false)                                          \
@@ -150,5 +173,7 @@ const layout_t *layout_known(size_t i);
 bool layout_set(layout_t *layout, const char *key, size_t len, uint16_t value);
 /* The key of the first field that must be there and is not, NULL when complete. */
 const char *layout_missing(const layout_t *layout);
+/* The key of the first field that does not lie in its structure, NULL when all do. layout_parse() has asked both. */
+const char *layout_outside(const layout_t *layout);
 
 #endif

@@ -20,8 +20,31 @@ typedef struct walk_memory {
   bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);
   /* Reads of the region will lie in [low, high), going down. May be NULL. */
   void (*expect)(struct walk_memory *memory, walk_region_t region, uint64_t low, uint64_t high);
+  /* What was read may have been kept, and is to be read anew: the process may have run. NULL: nothing is kept. */
+  void (*forget)(struct walk_memory *memory);
   bool direct; /* what is live may be loaded where it is: the own process, which stands still */
 } walk_memory_t;
+
+#if defined __bpf__
+
+/* Of functions: BPF takes one unit, and calls go 8 deep at most. */
+#define WALK_LOCAL static inline __attribute__((always_inline, unused))
+#define WALK_PLACE WALK_LOCAL
+/* Verified on its own, whatever it is called with: pointers may be NULL as far as it knows. */
+#define WALK_APART __attribute__((noinline, weak))
+#define WALK_APART_PLACE WALK_APART
+#define walk_given(pointer) ((pointer) != NULL)
+
+#define walk_read(memory, to, from, len, trust) \
+  ((void)(trust), bpf_probe_read_user(to, len, (const void *)(from)) == 0)
+
+#else
+
+#define WALK_LOCAL static
+#define WALK_PLACE
+#define WALK_APART static
+#define WALK_APART_PLACE
+#define walk_given(pointer) true
 
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
                              walk_trust_t trust) {
@@ -34,5 +57,7 @@ static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uin
 #endif
   return memory->read(memory, to, from, len, trust);
 }
+
+#endif
 
 #endif

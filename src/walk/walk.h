@@ -21,7 +21,11 @@ enum {
   WALK_MAX_REGISTERS = 32,
   WALK_SCAN_BYTES = 65536, /* of native stack looked at for lua_States */
   WALK_MAX_LOOKS = 1024,   /* words of it that may be one */
-  WALK_RULED_OUT = 1024    /* words remembered not to be one */
+  WALK_RULED_OUT = 1024,   /* words remembered not to be one */
+  WALK_WORDS = 64,         /* of it read at a time */
+  WALK_BUFFER = 192,       /* bytes of a structure read at a time */
+  WALK_NEAR_IMAGES = 8,
+  WALK_MAX_TOPS = 5
 };
 
 typedef enum {
@@ -54,6 +58,10 @@ typedef struct {
   uint16_t ffid;     /* WALK_BUILTIN: its number */
 } walk_frame_t;
 
+typedef enum {
+  WALK_IN_KERNEL = 1 /* where the thread was interrupted; as far as the engine can tell */
+} walk_origin_flags_t;
+
 /* Whose stack it is, for who hands it on; a walk does not look at it. */
 typedef struct {
   uint64_t time; /* CLOCK_MONOTONIC, ns */
@@ -62,6 +70,7 @@ typedef struct {
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */
+  uint32_t flags;   /* walk_origin_flags_t */
 } walk_origin_t;
 
 /* A coroutine that runs on the native stack: itself, or by having resumed one that does. */
@@ -93,6 +102,12 @@ typedef struct {
   uint64_t continuation; /* the pc that stands below the frame of a metamethod */
   uint32_t frames;       /* walk->frame_count before it */
 } walk_link_t;
+
+/* LuaJIT: where the topmost frame may be. */
+typedef struct {
+  uint64_t base; /* 0: none */
+  uint64_t pc;   /* next instruction of the topmost function, 0 when unknown */
+} walk_top_t;
 
 /* LuaJIT: what the VM was doing. */
 typedef enum {
@@ -128,6 +143,7 @@ typedef struct walk {
   uint64_t state_mask, state_rest;
   const walk_range_t *images;
   uint32_t image_count;
+  walk_range_t near_images[WALK_NEAR_IMAGES]; /* BPF: in place of them, empty ones included */
 
   /* Words that were seen to be no lua_States, by walk_word_slot(); NULL: not remembered. Only for who sees all that is
    * allocated: an address that becomes one must be taken out. */
@@ -145,6 +161,10 @@ typedef struct walk {
   /* the coroutines found, innermost first; kept for the next walk, which checks them first */
   walk_state_t states[WALK_MAX_STATES];
   uint32_t state_count;
+  uint64_t words[WALK_WORDS];              /* of the native stack */
+  uint64_t recent[WALK_WORDS];             /* words looked at in this walk, by walk_word_slot() */
+  _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
+  walk_top_t tops[WALK_MAX_TOPS];          /* best first */
   uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;
@@ -174,13 +194,13 @@ static inline uint32_t walk_word_slot(uint64_t word) {
 }
 
 /* Finds the coroutines that run on the native stack: walk->states. */
-walk_reason_t walk_find(walk_t *walk);
+WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk);
 /* Their frames, one stack from the leaf to the root: walk->frames. */
-walk_reason_t walk_frames(walk_t *walk);
+WALK_PLACE walk_reason_t walk_frames(walk_t *walk);
 
 /* The frames of one coroutine alone. `running`: it is the innermost of the thread whose registers the walk has; else it has resumed
  * another, or does not run at all. */
-walk_reason_t walk_frames_of(walk_t *walk, const walk_state_t *state, bool running);
+WALK_PLACE walk_reason_t walk_frames_of(walk_t *walk, const walk_state_t *state, bool running);
 
 /* What a function's prototype tells. */
 typedef struct {
@@ -199,25 +219,25 @@ static inline uint32_t walk_mark(const walk_proto_t *proto) {
   return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
 }
 
-bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
+WALK_PLACE bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
 /* The line of the instruction at pc, 0 when unknown. */
-int32_t walk_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
+WALK_PLACE int32_t walk_line(walk_t *walk, const walk_proto_t *proto, uint64_t pc);
 /* Copies at most size bytes of a string object. False when it is none; *len is its whole length. */
-bool walk_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
+WALK_PLACE bool walk_string(walk_t *walk, uint64_t string, char *to, size_t size, size_t *len);
 
 /* The main thread of a VM, 0 when it cannot be read. */
-uint64_t walk_main_of(walk_t *walk, uint64_t global);
+WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global);
 /* Reads the lua_State at `state`; false when there is none. place is 0 when it does not run. */
-bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+WALK_PLACE bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
 
 /* What stands where a coroutine keeps its first function: tells it from another one at the same address. 0: unreadable. */
-uint64_t walk_body(walk_t *walk, const walk_state_t *state);
-uint64_t walk_body_offset(const layout_t *layout); /* from the bottom of its stack */
+WALK_PLACE uint64_t walk_body(walk_t *walk, const walk_state_t *state);
+WALK_PLACE uint64_t walk_body_offset(const layout_t *layout); /* from the bottom of its stack */
 
 /* The name of the chunk that is being compiled by the coroutine found first, a string object; 0 when none is, as far as can be
  * told. Calm walks only. */
-uint64_t walk_parsing(walk_t *walk);
+WALK_PLACE uint64_t walk_parsing(walk_t *walk);
 
-const char *walk_reason_name(walk_reason_t reason);
+WALK_PLACE const char *walk_reason_name(walk_reason_t reason);
 
 #endif

@@ -4,8 +4,6 @@ RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
 
 # The loop of leaf() is one line and jumps to itself: between a jump and the next instruction the line before it is as good as that
 # line (16, 17).
-# The names of LuaJIT's own functions are not known from outside.
-c_name() { [[ $1 == *luajit* ]] && echo "built-in function [0-9]+" || echo "$2"; }
 matches() { # TITLE FILE LINES…: the stack is these lines, each a regular expression
   local title=$1 file=$2 number=0 expected
   shift 2
@@ -16,20 +14,20 @@ matches() { # TITLE FILE LINES…: the stack is these lines, each a regular expr
     sed -n "${number}p" stack | grep -qxE -- "$expected" || { cat "$file" >&2; fail "frame $number of '$title' is not $expected"; }
   done
 }
-known_stacks() { # RUNTIME IMAGE HOW
-  local runtime=$1 image=$2 how=$3 line top
+known_stacks() { # IMAGE HOW
+  local image=$1 how=$2 line top
   case $how in
     busy) line=1[67] top=() ;;
-    wait) line=9 top=("$(c_name "$runtime" execute) \[C\] in $image") ;;
-    read) line=12 top=("$(c_name "$runtime" read) \[C\] in $image") ;;
+    wait) line=9 top=("os.execute \[C\] in $image") ;;
+    read) line=12 top=("file:read \[C\] in $image") ;;
   esac
   matches ", running" out "${top[@]}" "leaf known.lua:$line" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
     "deeper known.lua:24" "body known.lua:51"
   grep -q "^  coroutine 0x[0-9a-f]*, normal" out || fail "the resumer is missing: $(cat out)"
-  matches "main thread" out "$(c_name "$runtime" resume) \[C\] in $image" "main chunk known.lua:59" ".* \[C\] in $image"
-  matches ", suspended" out "$(c_name "$runtime" yield) \[C\] in $image" "wait_for_more known.lua:31" "wait_for_more known.lua:34" \
+  matches "main thread" out "coroutine.resume \[C\] in $image" "main chunk known.lua:59" ".* \[C\] in $image"
+  matches ", suspended" out "coroutine.yield \[C\] in $image" "wait_for_more known.lua:31" "wait_for_more known.lua:34" \
     "wait_for_more known.lua:34" "function <known.lua:37> known.lua:37"
-  matches ", dead, by an error" out "$(c_name "$runtime" error) \[C\] in $image" "function <known.lua:43> known.lua:43"
+  matches ", dead, by an error" out "error \[C\] in $image" "function <known.lua:43> known.lua:43"
   has out "4 coroutines on no thread"
   same "$(grep -c "suspended, not started$" out)" 1 "coroutines that were never resumed"
   same "$(grep -c ", dead$" out)" 1 "coroutines that returned"
@@ -50,27 +48,27 @@ test_busy() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known busy $runtime
-    known_stacks $runtime $(basename "$(readlink -f "/proc/$pid/exe")") busy
+    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") busy
   done
 }
 test_waiting_for_a_command() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known wait $runtime
-    known_stacks $runtime $(basename "$(readlink -f "/proc/$pid/exe")") wait
+    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") wait
   done
 }
 test_waiting_for_a_pipe() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known read $runtime
-    known_stacks $runtime $(basename "$(readlink -f "/proc/$pid/exe")") read
+    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") read
   done
 }
 test_luajit_without_the_compiler() {
   for how in busy wait; do
     dump_known $how luajit -joff
-    known_stacks luajit $(basename "$(readlink -f "/proc/$pid/exe")") $how
+    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") $how
   done
 }
 test_stripped_and_renamed() {
@@ -79,7 +77,7 @@ test_stripped_and_renamed() {
     cp "$(readlink -f "$(command -v $runtime)")" ./httpd
     strip ./httpd
     dump_known busy ./httpd
-    known_stacks $runtime httpd busy
+    known_stacks httpd busy
     rm httpd # a deleted file is as good
     status "$luapulse" dump -p "$pid"
     same "$status" 0 "status of a deleted $runtime: $(cat err)"

@@ -85,6 +85,56 @@ typedef struct CClosure {
   int (*f)(struct lua_State *);
 } CClosure;
 
+typedef struct Table {
+  HEADER;
+#if SHAPE == 51
+  void *array;
+  int sizearray;
+#elif SHAPE == 54
+  unsigned alimit;
+  void *array;
+#else
+  unsigned asize;
+  void *array;
+#endif
+  void *node;
+  struct Table *metatable;
+  byte_t flags, lsizenode;
+} Table;
+
+#if SHAPE == 51
+typedef struct Node {
+  pad_t pad;
+  struct {
+    void *value;
+    int tt;
+  } i_val;
+  union {
+    struct {
+      int tt;
+      void *value;
+      struct Node *next;
+    } nk;
+    double tvk;
+  } i_key;
+} Node;
+#else
+typedef union Node {
+  struct NodeKey {
+    void *value_;
+    byte_t tt_;
+    pad_t pad;
+    byte_t key_tt;
+    int next;
+    void *key_val;
+  } u;
+  struct {
+    void *value_;
+    byte_t tt_;
+  } i_val;
+} Node;
+#endif
+
 /* without a tag: found by its typedef */
 typedef struct {
 #if SHAPE == 51
@@ -131,6 +181,10 @@ struct lua_State {
   const uint32_t *savedpc;
   CallInfo *base_ci;
   int size_ci;
+  struct {
+    void *value;
+    int tt;
+  } l_gt;
 #else
   CallInfo base_ci;
 #endif
@@ -153,6 +207,10 @@ typedef struct global_State {
     TString **hash;
   } strt;
   byte_t currentwhite, gcstate;
+  struct {
+    void *value;
+    int tt;
+  } l_registry;
 #if SHAPE == 51
   void *rootgc;
 #else
@@ -175,11 +233,26 @@ global_State global;
 CallInfo call;
 LClosure lua_closure;
 CClosure c_closure;
+Table table;
+Node node;
 
 int main(void) {
   PLACE(lua_State, tt), PLACE(lua_State, l_G), PLACE(lua_State, ci), PLACE(lua_State, base_ci);
   PLACE(lua_State, stack), PLACE(lua_State, stack_last), PLACE(lua_State, top), PLACE(lua_State, allowhook);
   PLACE(lua_State, status), PLACE(global_State, strt.hash), PLACE(global_State, currentwhite);
+  PLACE(global_State, l_registry), PLACE(Table, lsizenode), PLACE(Table, node), PLACE(Table, array);
+  PLACE(Table, metatable), SIZE("Node.size", Node), PLACE(Node, i_val);
+#if SHAPE == 51
+  PLACE(lua_State, l_gt), PLACE(Table, sizearray);
+  AT("Node.key_val", Node, i_key.nk.value), AT("Node.key_tt", Node, i_key.nk.tt);
+#else
+  AT("Node.key_val", Node, u.key_val), AT("Node.key_tt", Node, u.key_tt);
+#endif
+#if SHAPE == 54
+  AT("Table.sizearray", Table, alimit);
+#elif SHAPE == 55
+  AT("Table.sizearray", Table, asize), printf("Table.arraytags=%zu\n", sizeof(unsigned));
+#endif
 #if SHAPE == 51
   AT("global_State.allgc", global_State, rootgc);
 #else
@@ -231,7 +304,7 @@ typedef struct GCRef {
 typedef struct lua_State {
   HEADER;
   byte_t status;
-  GCRef cframe, glref, base, top, stack, maxstack;
+  GCRef cframe, glref, base, top, stack, maxstack, env;
 } lua_State;
 typedef struct global_State {
   pad_t pad;
@@ -244,6 +317,7 @@ typedef struct global_State {
   GCRef cur_L, jit_base, mainthref;
   int vmstate;
   byte_t hookmask;
+  uint64_t registrytv;
 #ifdef STRHASH
   GCRef *strhash;
 #else
@@ -285,6 +359,17 @@ typedef struct GCstr {
   HEADER;
   uint32_t len;
 } GCstr;
+typedef struct GCtab {
+  HEADER;
+  GCRef metatable, node;
+  uint32_t hmask;
+} GCtab;
+typedef struct Node {
+  uint64_t val;
+  pad_t pad;
+  uint64_t key;
+  GCRef next;
+} Node;
 typedef struct GCtrace {
   HEADER;
   GCRef startpc, startpt;
@@ -297,6 +382,8 @@ GCfuncC c_function;
 GCproto proto;
 GCstr string;
 GCtrace trace;
+GCtab table;
+Node node;
 
 int main(void) {
   SIZE("ref.size", GCRef), SIZE("lua_State.size", lua_State), SIZE("GCproto.size", GCproto);
@@ -317,6 +404,8 @@ int main(void) {
   PLACE(GCproto, sizebc), PLACE(GCproto, sizekgc), PLACE(GCproto, sizept), PLACE(GCproto, chunkname);
   PLACE(GCproto, firstline), PLACE(GCproto, numline), PLACE(GCproto, lineinfo), PLACE(GCstr, len);
   PLACE(GCtrace, startpt), PLACE(GCtrace, startpc), PLACE(GCtrace, traceno);
+  PLACE(lua_State, env), PLACE(global_State, registrytv), PLACE(GCtab, node), PLACE(GCtab, hmask);
+  PLACE(GCtab, metatable), SIZE("Node.size", Node), PLACE(Node, val), PLACE(Node, key);
   return 0;
 }
 

@@ -149,8 +149,9 @@ test_refusals() {
 }
 test_two_luas_in_one_file() {
   fixture one.o -DSHAPE=54 -c
-  fixture two.o -DSHAPE=54 -DPAD=40 -c -Dmain=main2 -Dstate=state2 -Dglobal=global2 -Dcall=call2 -Dlua_closure=lua2 -Dc_closure=c2
-  fixture jit.o -DSHAPE=21 -c -Dmain=main3
+  fixture two.o -DSHAPE=54 -DPAD=40 -c -Dmain=main2 -Dstate=state2 -Dglobal=global2 -Dcall=call2 -Dlua_closure=lua2 -Dc_closure=c2 \
+    -Dtable=table2 -Dnode=node2
+  fixture jit.o -DSHAPE=21 -c -Dmain=main3 -Dtable=table3 -Dnode=node3
   ${CC:-cc} -g -o both one.o two.o && ${CC:-cc} -g -o mixed one.o jit.o || fail "link"
   refused 1 "more than one Lua is in it" layout both
   refused 1 "both Lua and LuaJIT" layout mixed
@@ -219,8 +220,9 @@ test_run_with_the_block_of_each_runtime() {
       status "$luapulse" run --layout $file -o p.pb.gz -- $runtime -e 'x = 1'
       if [ "$status" -eq 0 ]; then worked+=" $file"; else run_refused "the " $runtime $file; fi
     done
-    same "$(wc -w <<<"$worked")" 1 "blocks that work on $runtime ($worked)"
-    file=${worked# }
+    # 5.2.4 differs from those before in its tables only, which no walk needs
+    same "$(wc -w <<<"$worked")" "$([ $runtime = lua5.2 ] && echo 2 || echo 1)" "blocks that work on $runtime ($worked)"
+    file=${worked##* }
     status "$luapulse" run --layout $file -o $runtime.pb.gz -- $runtime "$root/tests/cli/burn.lua" 0.4
     same "$status" 0 "status of $runtime"
     same "$(cat out err)" $'out\nerr' "what the program printed"

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* Loading programs into the kernel; see programs.h. */
+#include "attach/bpf/programs.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/process.h"
+#include "profile/mem.h"
+#pragma GCC diagnostic push /* it is generated */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include "sampler.skel.h"
+#pragma GCC diagnostic pop
+
+enum { MOST_WALKERS = 64 /* as many as the program array has places */ };
+
+typedef struct {
+  walker_kind_t kind;
+  struct sampler *object;
+} walker_t;
+
+struct programs {
+  struct sampler *base; /* the maps, and what ticks run */
+  walker_t walkers[MOST_WALKERS];
+  uint32_t count;
+  int processors;
+  const char *command;
+};
+
+/* -- why not --------------------------------------------------------------------------------------------------------- */
+
+static bool refused(const char *command, int error, failure_t *failure) {
+  if (error == EPERM || error == EACCES) return process_bpf_refused(command, failure);
+  if (error == ENOSYS) return failure_set(failure, "this kernel has no BPF");
+  if (error == ENOMEM) return failure_set(failure, "the kernel has no memory for BPF programs");
+  return failure_set(failure, "the kernel refuses the BPF program: %s", strerror(error));
+}
+
+/* What the programs cannot do without, asked for by name: messages of the verifier are for nobody. */
+static bool can_run(const char *command, failure_t *failure) {
+  if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
+    return failure_set(
+        failure, "this kernel does not describe itself (no /sys/kernel/btf/vmlinux: CONFIG_DEBUG_INFO_BTF)");
+  int has = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL);
+  if (has == 0)
+    return failure_set(failure, "this kernel is too old for the BPF program: it takes Linux 5.17");
+  return has > 0 || refused(command, -has, failure);
+}
+
+/* -- loading ----------------------------------------------------------------------------------------------------------- */
+
+static int silent(enum libbpf_print_level level, const char *format, va_list arguments) {
+  (void)level;
+  (void)format;
+  (void)arguments;
+  return 0;
+}
+
+/* An object of which one program is loaded; its maps are those of the base, once there is one. */
+static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, uint32_t one_in,
+                            failure_t *failure) {
+  struct sampler *object = sampler__open();
+  if (object == NULL) {
+    refused(programs->command, errno, failure);
+    return NULL;
+  }
+  object->rodata->one_in = one_in;
+  bpf_program__set_autoload(object->progs.tick, kind == NULL);
+  bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
+  bpf_map__set_max_entries(object->maps.walks, (uint32_t)programs->processors);
+  int error = 0;
+  if (kind != NULL) {
+    const struct sampler *base = programs->base;
+    object->rodata->walk_layout = kind->layout;
+    object->rodata->turn = kind->turn;
+    object->rodata->runtime = kind->runtime;
+    error = bpf_map__reuse_fd(object->maps.walks, bpf_map__fd(base->maps.walks));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.targets, bpf_map__fd(base->maps.targets));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.threads, bpf_map__fd(base->maps.threads));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.samples, bpf_map__fd(base->maps.samples));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.lost, bpf_map__fd(base->maps.lost));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.walkers, bpf_map__fd(base->maps.walkers));
+  }
+  if (error == 0) error = sampler__load(object);
+  if (error == 0) return object;
+  refused(programs->command, -error, failure);
+  sampler__destroy(object);
+  return NULL;
+}
+
+programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure) {
+  libbpf_set_print(silent);
+  if (!can_run(command, failure)) return NULL;
+  programs_t *programs = mem_alloc(sizeof *programs);
+  if (programs == NULL) {
+    failure_set(failure, "out of memory");
+    return NULL;
+  }
+  *programs = (programs_t){.command = command, .processors = libbpf_num_possible_cpus()};
+  programs->base = programs->processors > 0 ? load(programs, NULL, one_in, failure) : NULL;
+  if (programs->base != NULL) return programs;
+  programs_close(programs);
+  return NULL;
+}
+
+void programs_close(programs_t *programs) {
+  if (programs == NULL) return;
+  for (uint32_t i = 0; i < programs->count; i++) sampler__destroy(programs->walkers[i].object);
+  sampler__destroy(programs->base);
+  mem_free(programs);
+}
+
+bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *place, failure_t *failure) {
+  for (uint32_t i = 0; i < programs->count; i++) {
+    *place = i;
+    const walker_kind_t *have = &programs->walkers[i].kind;
+    if (have->turn == kind->turn && have->runtime == kind->runtime &&
+        memcmp(&have->layout, &kind->layout, sizeof kind->layout) == 0)
+      return true;
+  }
+  if (programs->count == MOST_WALKERS)
+    return failure_set(failure, "there are more kinds of Lua than %d among the processes", MOST_WALKERS);
+  struct sampler *object = load(programs, kind, 1, failure);
+  if (object == NULL) return false;
+  uint32_t fd = (uint32_t)bpf_program__fd(object->progs.walk_one);
+  *place = programs->count;
+  if (bpf_map_update_elem(bpf_map__fd(programs->base->maps.walkers), place, &fd, BPF_ANY) != 0) {
+    int error = errno;
+    sampler__destroy(object);
+    return refused(programs->command, error, failure);
+  }
+  programs->walkers[programs->count++] = (walker_t){*kind, object};
+  return true;
+}
+
+/* -- maps -------------------------------------------------------------------------------------------------------------- */
+
+int programs_tick_fd(const programs_t *programs) {
+  return bpf_program__fd(programs->base->progs.tick);
+}
+
+int programs_samples_fd(const programs_t *programs) {
+  return bpf_map__fd(programs->base->maps.samples);
+}
+
+bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t *target) {
+  return bpf_map_update_elem(bpf_map__fd(programs->base->maps.targets), &pid, target, BPF_ANY) == 0;
+}
+
+void programs_drop_target(programs_t *programs, uint32_t pid) {
+  bpf_map_delete_elem(bpf_map__fd(programs->base->maps.targets), &pid);
+}
+
+uint64_t programs_lost(programs_t *programs) {
+  uint32_t zero = 0;
+  uint64_t sum = 0, *each = mem_alloc((size_t)programs->processors * sizeof *each);
+  if (each != NULL && bpf_map_lookup_elem(bpf_map__fd(programs->base->maps.lost), &zero, each) == 0)
+    for (int i = 0; i < programs->processors; i++) sum += each[i];
+  mem_free(each);
+  return sum;
+}
+
+/* -- costs --------------------------------------------------------------------------------------------------------------- */
+
+static void add_costs(const struct bpf_program *program, uint64_t *ns, uint64_t *runs, uint32_t *verified) {
+  struct bpf_prog_info info = {0};
+  uint32_t size = sizeof info;
+  if (bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &size) != 0) return;
+  *ns += info.run_time_ns;
+  *runs += info.run_cnt;
+  if (info.verified_insns > *verified) *verified = info.verified_insns;
+}
+
+void programs_costs(programs_t *programs, uint64_t *ns, uint64_t *runs, uint32_t *verified) {
+  *ns = *runs = *verified = 0;
+  add_costs(programs->base->progs.tick, ns, runs, verified); /* walkers run on its account */
+  uint64_t none = 0;
+  for (uint32_t i = 0; i < programs->count; i++)
+    add_costs(programs->walkers[i].object->progs.walk_one, &none, &none, verified);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* The programs in the kernel: the one that ticks run, and a walker for each layout that is wanted, loaded when it is. */
+#ifndef LUAPULSE_ATTACH_BPF_PROGRAMS_H
+#define LUAPULSE_ATTACH_BPF_PROGRAMS_H
+
+#include "attach/bpf/shared.h"
+#include "profile/failure.h"
+
+typedef struct programs programs_t;
+
+/* What ticks run is loaded: one in so many becomes a sample. `command` of luapulse is for messages. NULL with a message that says what is missing. */
+programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure);
+void programs_close(programs_t *programs);
+
+/* What a walker is for. */
+typedef struct {
+  layout_t layout;
+  uint32_t turn;    /* among those of a process */
+  uint32_t runtime; /* as samples tell it */
+} walker_kind_t;
+
+/* The walker of a kind: its place for bpf_target_t.walkers. */
+bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *place, failure_t *failure);
+
+int programs_tick_fd(const programs_t *programs);
+int programs_samples_fd(const programs_t *programs); /* the ring */
+bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t *target);
+void programs_drop_target(programs_t *programs, uint32_t pid);
+
+uint64_t programs_lost(programs_t *programs);
+/* What the kernel counted where kernel.bpf_stats_enabled is set, and the most instructions its verifier went through. */
+void programs_costs(programs_t *programs, uint64_t *ns, uint64_t *runs, uint32_t *verified);
+
+#endif

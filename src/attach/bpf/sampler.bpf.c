@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* The sampler in the kernel: at a tick of a target's thread the walker, on the thread's own memory.
+ *
+ * Ticks run tick(), which looks up the process and goes on to the program that walks its Lua: one per layout, each loaded from this
+ * file with the layout as constant data (see walk/machine.h). A process with several Luas has a program for each; whichever finds no
+ * Lua of its kind goes on to the next. */
+#include <linux/bpf.h>
+/* first: the helpers' types */
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <linux/bpf_perf_event.h>
+#include <linux/ptrace.h>
+
+#include "attach/bpf/shared.h"
+
+const volatile layout_t walk_layout;
+
+#include "walk/family_luajit.c"
+#include "walk/family_puc.c"
+#include "walk/find.c"
+#include "walk/walk.c"
+
+/* bpf_loop, bpf_find_vma and their like are for programs under the GPL only; this file is under both. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Of the kernel's structures, what is wanted: libbpf finds where it is in the kernel at hand. */
+struct mm_struct {
+  unsigned long start_stack;
+} __attribute__((preserve_access_index));
+struct task_struct {
+  struct mm_struct *mm;
+} __attribute__((preserve_access_index));
+struct vm_area_struct {
+  unsigned long vm_start, vm_end;
+} __attribute__((preserve_access_index));
+
+const volatile uint32_t one_in = 1; /* ticks is a sample, by chance */
+const volatile uint32_t turn;       /* of this program among those of a process */
+const volatile uint32_t runtime;    /* that it is for, as samples tell it */
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* one for each processor: for a per-CPU map it is too large */
+  __type(key, uint32_t);
+  __type(value, walk_t);
+  __uint(max_entries, 1);
+} walks SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __type(key, uint32_t);
+  __type(value, bpf_target_t);
+  __uint(max_entries, BPF_MAX_TARGETS);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+} targets SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __type(key, uint32_t);
+  __type(value, bpf_thread_t);
+  __uint(max_entries, BPF_MAX_THREADS);
+} threads SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, BPF_RING_BYTES);
+} samples SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __type(key, uint32_t);
+  __type(value, uint64_t);
+  __uint(max_entries, 1);
+} lost SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+  __type(key, uint32_t);
+  __type(value, uint32_t);
+  __uint(max_entries, 64);
+} walkers SEC(".maps");
+
+/* -- whose it is --------------------------------------------------------------------------------------------------- */
+
+static void read_registers(struct bpf_perf_event_data *context, walk_t *walk) {
+  walk_registers_t *out = &walk->registers;
+#if defined __TARGET_ARCH_x86
+  struct pt_regs *r = (struct pt_regs *)walk->words; /* free yet; the stack is small */
+  if ((int64_t)context->regs.rip < 0)                /* in the kernel: as they were when it was entered */
+    bpf_probe_read_kernel(r, sizeof *r, (const void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+  else
+    *r = context->regs;
+  out->values[X64_RBX] = r->rbx;
+  out->values[X64_RBP] = r->rbp;
+  out->values[X64_R12] = r->r12;
+  out->values[X64_R13] = r->r13;
+  out->values[X64_R14] = r->r14;
+  out->values[X64_R15] = r->r15;
+  out->values[X64_RDI] = r->rdi;
+  out->values[X64_RSI] = r->rsi;
+  out->values[X64_RAX] = r->rax;
+  out->values[X64_RCX] = r->rcx;
+  out->values[X64_RDX] = r->rdx;
+  out->values[X64_R8] = r->r8;
+  out->values[X64_R9] = r->r9;
+  out->values[X64_R10] = r->r10;
+  out->values[X64_R11] = r->r11;
+  out->count = X64_COUNT;
+  out->sp = r->rsp;
+  out->pc = r->rip;
+#elif defined __TARGET_ARCH_arm64
+  struct user_pt_regs *r = (struct user_pt_regs *)walk->words;
+  walk->origin.flags = (int64_t)context->regs.pc < 0 ? WALK_IN_KERNEL : 0;
+  if (walk->origin.flags != 0)
+    bpf_probe_read_kernel(r, sizeof *r, (const void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+  else
+    *r = context->regs;
+  for (int i = 0; i < 11; i++) out->values[i] = r->regs[19 + i];
+  for (int i = 0; i < 19; i++) out->values[11 + i] = r->regs[i];
+  out->count = 30;
+  out->sp = r->sp;
+  out->pc = r->pc;
+#else
+#error "which registers this processor has is not written down"
+#endif
+}
+
+static long on_vma(struct task_struct *task, struct vm_area_struct *vma, void *context) {
+  bpf_stack_t *found = context;
+  uint64_t start_stack = BPF_CORE_READ(task, mm, start_stack);
+  found->low = vma->vm_start;
+  found->high = vma->vm_end;
+  found->known = start_stack >= vma->vm_start && start_stack < vma->vm_end;
+  return 0;
+}
+
+/* A fiber's stack is a mapping like any other. */
+static void find_stack(bpf_thread_t *thread, uint64_t sp) {
+  enum { USUAL = 8 << 20 };
+  bpf_stack_t found = {0, sp + USUAL, 0}; /* unless told: it is asked for again next time */
+  if (sp >= thread->stack.low && sp < thread->stack.high && thread->stack.low != 0) return;
+  bpf_find_vma(bpf_get_current_task_btf(), sp, on_vma, &found, 0); /* fails while the map is being changed */
+  thread->stack = found;
+}
+
+/* -- one sample ------------------------------------------------------------------------------------------------------ */
+
+/* Whoever reads is woken when there is much; for little it comes by itself. */
+static void hand_out(walk_t *walk) {
+  enum {
+    HEAD = __builtin_offsetof(walk_t, frames) - __builtin_offsetof(walk_t, origin),
+    MUCH = BPF_RING_BYTES / 8
+  };
+  uint32_t count = walk->frame_count, zero = 0;
+  if (count > WALK_MAX_FRAMES) count = WALK_MAX_FRAMES;
+  uint64_t flags =
+      bpf_ringbuf_query(&samples, BPF_RB_AVAIL_DATA) > MUCH ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+  if (bpf_ringbuf_output(&samples, &walk->origin, HEAD + count * sizeof walk->frames[0], flags) == 0) return;
+  uint64_t *counter = bpf_map_lookup_elem(&lost, &zero);
+  if (counter != NULL) ++*counter;
+}
+
+static void begin(walk_t *walk, uint64_t space) {
+  uint64_t id = bpf_get_current_pid_tgid();
+  walk->origin.time = bpf_ktime_get_ns();
+  walk->origin.space = space;
+  walk->origin.pid = (int32_t)(id >> 32);
+  walk->origin.tid = (int32_t)id;
+  walk->origin.runtime = 0;
+  walk->origin.reason = BPF_UNKNOWN;
+  walk->origin.flags = 0;
+  walk->frame_count = 0;
+  walk->vmstate = WALK_VM_NONE;
+  walk->trace = 0;
+  walk->truncated = false;
+  walk->collector_marked = false;
+}
+
+static void aim(walk_t *walk, const bpf_target_t *target, const bpf_thread_t *thread) {
+  walk->stack_high = thread->stack.high;
+  walk->stack_known = thread->stack.known != 0;
+  walk->vm_low = target->vm_low;
+  walk->vm_high = target->vm_high;
+  for (uint32_t i = 0; i < WALK_NEAR_IMAGES; i++) walk->near_images[i] = target->images[i];
+  for (uint32_t i = 0; i < REGISTERS_SAVED; i++) walk->pc_votes[i] = target->votes[i];
+  walk->likely_global = 0;
+  walk->likely_main = 0;
+  if (layout_of(walk)->family == LAYOUT_LUAJIT)
+    walk->likely_global = thread->global != 0 ? thread->global : target->global;
+  else
+    walk->likely_main = thread->main;
+  walk->last_count = thread->state != 0;
+  walk->last[0].state = thread->state;
+}
+
+static void remember(walk_t *walk, bpf_target_t *target, bpf_thread_t *thread) {
+  thread->state = walk->states[0].state;
+  thread->global = walk->states[0].global;
+  thread->main = walk_main_of(walk, thread->global);
+  for (uint32_t i = 0; i < REGISTERS_SAVED; i++) target->votes[i] = walk->pc_votes[i];
+}
+
+static bpf_thread_t *thread_of(uint32_t tid) {
+  static const bpf_thread_t fresh;
+  bpf_thread_t *thread = bpf_map_lookup_elem(&threads, &tid);
+  if (thread != NULL) return thread;
+  bpf_map_update_elem(&threads, &tid, &fresh, BPF_ANY);
+  return bpf_map_lookup_elem(&threads, &tid);
+}
+
+SEC("perf_event")
+int walk_one(struct bpf_perf_event_data *context) {
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+  walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
+  bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
+  bpf_thread_t *thread = thread_of((uint32_t)bpf_get_current_pid_tgid());
+  if (walk == NULL || target == NULL || thread == NULL) return 0;
+  if (turn == 0) {
+    read_registers(context, walk);
+    find_stack(thread, walk->registers.sp);
+  }
+  walk->origin.runtime = runtime;
+  aim(walk, target, thread);
+  walk_reason_t reason = walk_find(walk);
+  if (reason == WALK_OK) {
+    reason = walk_frames(walk);
+    remember(walk, target, thread);
+  } else if (turn + 1 < target->runtime_count && turn + 1 < BPF_RUNTIMES) {
+    bpf_tail_call(context, &walkers, target->walkers[turn + 1]); /* does not come back */
+  }
+  walk->origin.reason = reason;
+  hand_out(walk);
+  return 0;
+}
+
+SEC("perf_event")
+int tick(struct bpf_perf_event_data *context) {
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+  if (one_in > 1 && bpf_get_prandom_u32() % one_in != 0) return 0;
+  walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
+  if (walk == NULL) return 0;
+  bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
+  uint64_t space = (uint64_t)BPF_CORE_READ(bpf_get_current_task_btf(), mm) * 0x9e3779b97f4a7c15u;
+  begin(walk, space);
+  if (target != NULL && target->space == 0) target->space = space;
+  if (target != NULL && target->space == space && target->runtime_count > 0)
+    bpf_tail_call(context, &walkers, target->walkers[0]);
+  hand_out(walk); /* as unknown */
+  return 0;
+}

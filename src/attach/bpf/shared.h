@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* What the program in the kernel and its loader tell each other. A sample is the end of walk_t, from `origin` on. */
+#ifndef LUAPULSE_ATTACH_BPF_SHARED_H
+#define LUAPULSE_ATTACH_BPF_SHARED_H
+
+#include "walk/registers.h"
+
+enum {
+  BPF_RUNTIMES = 4,           /* Luas of one process */
+  BPF_UNKNOWN = WALK_REASONS, /* a reason: nothing was walked, the address space is no target */
+  BPF_RING_BYTES = 16 << 20,  /* room for samples that were not read yet */
+  BPF_MAX_TARGETS = 16384,    /* processes */
+  BPF_MAX_THREADS = 65536     /* whose last walk is remembered */
+};
+
+/* A process. Written by the loader, but for `space` and the votes. */
+typedef struct {
+  uint64_t space; /* that of its first sample; see walk_origin_t */
+  uint64_t vm_low, vm_high;
+  uint64_t global; /* a VM of it, 0: none is known */
+  walk_range_t images[WALK_NEAR_IMAGES];
+  uint32_t votes[REGISTERS_SAVED]; /* as walk_t.pc_votes */
+  uint32_t runtime_count;
+  uint32_t walkers[BPF_RUNTIMES]; /* the program for each of its runtimes, by its place in `walkers` */
+} bpf_target_t;
+
+/* The mapping that a stack pointer was in. */
+typedef struct {
+  uint64_t low, high;
+  uint64_t known; /* 1: it is that of the process's first thread, and nothing else is in it */
+} bpf_stack_t;
+
+/* What the last walk of a thread tells the next. */
+typedef struct {
+  uint64_t global, main, state;
+  bpf_stack_t stack;
+} bpf_thread_t;
+
+#endif

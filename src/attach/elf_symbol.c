@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading symbols; see elf_symbol.h. Files are anybody's: libelf checks them, opening one never waits, and only regular ones are read. */
+#include "attach/elf_symbol.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "profile/mem.h"
+
+enum {
+  MOST_SYMBOLS = 1 << 20,
+  MOST_MANGLED = 1024, /* the demangler recurses: not into longer ones */
+  BUILD_ID = 20        /* bytes at most: SHA-1 */
+};
+
+typedef struct {
+  int fd;
+  Elf *elf; /* NULL: none */
+} file_t;
+
+static file_t open_file(const char *path) {
+  struct stat status;
+  file_t file = {open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), NULL};
+  elf_version(EV_CURRENT);
+  if (file.fd >= 0 && fstat(file.fd, &status) == 0 && S_ISREG(status.st_mode))
+    file.elf = elf_begin(file.fd, ELF_C_READ, NULL);
+  return file;
+}
+
+static void close_file(file_t *file) {
+  elf_end(file->elf);
+  if (file->fd >= 0) close(file->fd);
+}
+
+/* -- symbols ------------------------------------------------------------------------------------------------------ */
+
+/* The symbol whose value is this address of the file. */
+static bool find_in_section(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, uint64_t address, char *name,
+                            size_t size) {
+  Elf_Data *data = elf_getdata(section, NULL);
+  size_t count = data != NULL && header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
+  for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
+    GElf_Sym symbol;
+    if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_value != address ||
+        symbol.st_shndx == SHN_UNDEF || GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
+      continue;
+    const char *text = elf_strptr(elf, header->sh_link, symbol.st_name);
+    if (text == NULL || text[0] == '\0') continue;
+    snprintf(name, size, "%s", text);
+    return true;
+  }
+  return false;
+}
+
+static bool find_symbol(Elf *elf, uint64_t address, char *name, size_t size) {
+  GElf_Shdr header;
+  for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section)) != NULL;)
+    if (gelf_getshdr(section, &header) != NULL &&
+        (header.sh_type == SHT_SYMTAB || header.sh_type == SHT_DYNSYM) &&
+        find_in_section(elf, section, &header, address, name, size))
+      return true;
+  return false;
+}
+
+/* From the place in the file to the address its symbols use. */
+static bool address_in_file(Elf *elf, uint64_t offset, uint64_t *address) {
+  size_t count;
+  if (elf_getphdrnum(elf, &count) != 0) return false;
+  for (size_t i = 0; i < count; i++) {
+    GElf_Phdr header;
+    if (gelf_getphdr(elf, (int)i, &header) == NULL || header.p_type != PT_LOAD || offset < header.p_offset ||
+        offset - header.p_offset >= header.p_filesz)
+      continue;
+    *address = header.p_vaddr + (offset - header.p_offset);
+    return true;
+  }
+  return false;
+}
+
+/* -- debug files ---------------------------------------------------------------------------------------------------- */
+
+static size_t id_in_notes(Elf_Data *notes, uint8_t id[BUILD_ID]) {
+  GElf_Nhdr note;
+  size_t name, at;
+  for (size_t next = 0; (next = gelf_getnote(notes, next, &note, &name, &at)) > 0;) {
+    const char *bytes = notes->d_buf;
+    if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != 4 || memcmp(bytes + name, "GNU", 4) != 0) continue;
+    if (note.n_descsz < 2 || note.n_descsz > BUILD_ID) return 0;
+    memcpy(id, bytes + at, note.n_descsz);
+    return note.n_descsz;
+  }
+  return 0;
+}
+
+static size_t build_id(Elf *elf, uint8_t id[BUILD_ID]) {
+  GElf_Shdr header;
+  size_t len = 0;
+  for (Elf_Scn *section = NULL; len == 0 && (section = elf_nextscn(elf, section)) != NULL;) {
+    if (gelf_getshdr(section, &header) == NULL || header.sh_type != SHT_NOTE) continue;
+    Elf_Data *data = elf_getdata(section, NULL);
+    if (data != NULL) len = id_in_notes(data, id);
+  }
+  return len;
+}
+
+/* In the process's view of files, then here: a container has its own. */
+static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name, size_t size) {
+  uint8_t id[BUILD_ID];
+  char hex[2 * BUILD_ID + 1], path[PATH_MAX], root[32];
+  size_t len = build_id(elf, id);
+  bool found = false;
+  if (len == 0) return false;
+  for (size_t i = 0; i < len; i++) snprintf(hex + 2 * i, 3, "%02x", id[i]);
+  snprintf(root, sizeof root, "/proc/%d/root", (int)pid);
+  for (int here = 0; here < 2 && !found; here++) {
+    snprintf(path, sizeof path, "%s/usr/lib/debug/.build-id/%.2s/%s.debug", here ? "" : root, hex, hex + 2);
+    file_t file = open_file(path);
+    found = file.elf != NULL && find_symbol(file.elf, address, name, size);
+    close_file(&file);
+  }
+  return found;
+}
+
+/* -- C++ -------------------------------------------------------------------------------------------------------------- */
+
+/* Demanglers are parts of C++ libraries. LuaPulse needs none to run: it asks for the one that any machine with C++ programs has. */
+static void demangle(char *name, size_t size) {
+  static char *(*demangler)(const char *, char *, size_t *, int *);
+  static bool asked;
+  int status = 0;
+  if (strncmp(name, "_Z", 2) != 0 || strlen(name) >= MOST_MANGLED) return;
+  if (!asked) {
+    void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
+    if (library != NULL) *(void **)&demangler = dlsym(library, "__cxa_demangle");
+    asked = true;
+  }
+  char *text = demangler != NULL ? demangler(name, NULL, NULL, &status) : NULL;
+  if (text != NULL && status == 0) snprintf(name, size, "%s", text);
+  mem_free(text);
+}
+
+bool elf_symbol(const map_t *map, pid_t pid, uint64_t code, char *name, size_t size) {
+  char path[PATH_MAX + 64], symbol[MOST_MANGLED];
+  uint64_t address;
+  maps_open_path(map, pid, path, sizeof path);
+  file_t file = open_file(path);
+  bool found = file.elf != NULL && address_in_file(file.elf, code - map->start + map->offset, &address) &&
+               (find_symbol(file.elf, address, symbol, sizeof symbol) ||
+                find_in_debug_file(file.elf, pid, address, symbol, sizeof symbol));
+  close_file(&file);
+  if (!found) return false;
+  demangle(symbol, sizeof symbol);
+  snprintf(name, size, "%s", symbol);
+  return true;
+}

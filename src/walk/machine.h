@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* What a walk may use where it runs: in an ordinary process, or as a BPF program in the kernel.
+ *
+ * There the verifier has to see that every loop ends and that every place that is written lies within bounds; nothing is called
+ * through a pointer that was read, and there are 512 bytes of stack. Hence in all of src/walk that is compiled for both: loops are
+ * steps, larger buffers are part of walk_t, and the layout is asked for by layout_of(): in BPF it is constant data, set before the program
+ * is loaded, so that the verifier knows every offset and leaves out what a runtime has no use for. */
+#ifndef LUAPULSE_WALK_MACHINE_H
+#define LUAPULSE_WALK_MACHINE_H
+
+#include "walk/walk.h"
+
+/* One step of a loop: anything but 0 ends it. */
+typedef long walk_step_t(uint32_t i, void *context);
+
+#if defined __bpf__
+
+extern const volatile layout_t walk_layout; /* of the program */
+
+static inline const layout_t *layout_of(const walk_t *walk) {
+  const layout_t *layout = (const layout_t *)&walk_layout;
+  (void)walk;
+  __asm__("" : "+r"(layout)); /* what is in it is not known yet, whatever the compiler thinks of constants */
+  return layout;
+}
+
+#define walk_loop(most, step, context) bpf_loop(most, step, context, 0)
+
+/* The value, which is at most so much: where the compiler knows that and the verifier does not. */
+static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
+  __asm__ volatile("" : "+r"(value));
+  return value > most ? most : value;
+}
+
+/* What only those use who live in the process. */
+static inline bool is_calm(const walk_t *walk) {
+  (void)walk;
+  return false;
+}
+static inline bool marks_functions(const walk_t *walk) {
+  (void)walk;
+  return true;
+}
+static inline bool marks_collector(const walk_t *walk) {
+  (void)walk;
+  return false;
+}
+static inline bool is_inert(const walk_t *walk, uint64_t code) {
+  (void)walk;
+  (void)code;
+  return false;
+}
+
+#else
+
+static inline const layout_t *layout_of(const walk_t *walk) {
+  return walk->layout;
+}
+
+__attribute__((always_inline)) static inline void walk_loop(uint32_t most, walk_step_t *step, void *context) {
+  for (uint32_t i = 0; i < most && step(i, context) == 0; i++) {
+  }
+}
+
+static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
+  (void)most;
+  return value;
+}
+
+static inline bool is_calm(const walk_t *walk) {
+  return walk->calm;
+}
+static inline bool marks_functions(const walk_t *walk) {
+  return walk->mark_functions;
+}
+static inline bool marks_collector(const walk_t *walk) {
+  return walk->mark_collector;
+}
+static inline bool is_inert(const walk_t *walk, uint64_t code) {
+  return walk->inert != NULL && walk->inert(walk->context, code);
+}
+
+#endif
+
+#endif
