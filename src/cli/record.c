@@ -68,40 +68,40 @@ static bool read_seconds(const char *text, double *seconds) {
   return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *seconds > 0 && *seconds < 1e9;
 }
 
+static bool refuse(int *status, int value) {
+  *status = value;
+  return false;
+}
+
 static bool read_option(record_t *r, int option, char **argv, int *status) {
   unsigned word;
   failure_t failure;
-  *status = STATUS_OK;
   switch (option) {
     case 'p':
       if (attach_parse_pids(optarg, &r->pids)) return true;
-      *status = cli_usage("record", "--pid takes the numbers of processes, 12 or 12,34, %d at most, not '%s'",
-                          ATTACH_MAX_PIDS, optarg);
-      return false;
+      return refuse(
+          status,
+          cli_usage("record", "--pid takes the numbers of processes, 12 or 12,34, %d at most, not '%s'",
+                    ATTACH_MAX_PIDS, optarg));
     case 'F':
       if (cli_parse_number(optarg, 1, 10000, &r->hz)) return true;
-      *status = cli_usage("record", "--rate takes a number from 1 to 10000, not '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "--rate takes a number from 1 to 10000, not '%s'", optarg));
     case 'd':
       if (read_seconds(optarg, &r->seconds)) return true;
-      *status = cli_usage("record", "--duration takes a number of seconds, not '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "--duration takes a number of seconds, not '%s'", optarg));
     case 'o':
       if (output_add(&r->output, optarg, &failure)) return true;
-      *status = cli_usage("record", "%s", failure.text);
-      return false;
+      return refuse(status, cli_usage("record", "%s", failure.text));
     case 'f':
       r->output.format = format_by_name(optarg);
       if (r->output.format != NULL) return true;
-      *status = cli_usage("record", "there is no format '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "there is no format '%s'", optarg));
     case 'E':
       if (cli_parse_word(optarg, "auto\0bpf\0ptrace\0", &word)) {
         r->engine = (engine_choice_t)word;
         return true;
       }
-      *status = cli_usage("record", "--engine takes auto, bpf or ptrace, not '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "--engine takes auto, bpf or ptrace, not '%s'", optarg));
     case 's':
       r->follow = true;
       return true;
@@ -113,11 +113,9 @@ static bool read_option(record_t *r, int option, char **argv, int *status) {
       return true;
     case 'h':
       fputs(help, stdout);
-      *status = fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
-      return false;
+      return refuse(status, fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED);
     default:
-      *status = cli_bad_option("record", argv, option);
-      return false;
+      return refuse(status, cli_bad_option("record", argv, option));
   }
 }
 
@@ -141,13 +139,15 @@ static bool read_options(record_t *r, int argc, char **argv, int *status) {
   for (int option; (option = getopt_long(argc, argv, "+:p:F:d:o:f:sL:qh", longs, NULL)) != -1;)
     if (!read_option(r, option, argv, status)) return false;
   r->program = optind < argc ? argv + optind : NULL;
-  *status = STATUS_USAGE;
   if (r->program != NULL && r->pids.count > 0)
-    return cli_usage("record", "either processes (-p) or a program to run, not both: '%s' is one too many",
-                     r->program[0]) == STATUS_OK;
+    return refuse(
+        status,
+        cli_usage("record", "either processes (-p) or a program to run, not both: '%s' is one too many",
+                  r->program[0]));
   if (r->program == NULL && r->pids.count == 0)
-    return cli_usage("record", "what to record is missing: -p PID, or -- PROGRAM") == STATUS_OK;
-  if (!output_check(&r->output, false, &failure)) return cli_usage("record", "%s", failure.text) == STATUS_OK;
+    return refuse(status, cli_usage("record", "what to record is missing: -p PID, or -- PROGRAM"));
+  if (!output_check(&r->output, false, &failure))
+    return refuse(status, cli_usage("record", "%s", failure.text));
   if (r->program != NULL)
     snprintf(r->command, sizeof r->command, "record -- %s", r->program[0]);
   else
@@ -277,7 +277,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   recorder_counts(recorder, &counts);
   profile_t *profile = counts.found > 0 ? recorder_finish(recorder) : NULL;
   if (added > 0) record_status_end(&r->status, &counts);
-  if (child != NULL) say_end(r, child);
+  if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
     ok = (added > 0 || r->program != NULL) &&
          cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK;
@@ -310,7 +310,7 @@ int record_run(int argc, char **argv) {
     r.pids = (attach_pids_t){.pids = {child.pid}, .count = 1};
   }
   catch_signals();
-  status = record_with(&r, engine, r.program != NULL ? &child : NULL);
+  status = record_with(&r, engine, &child);
   engine->close(engine);
   return status;
 }
