@@ -30,6 +30,8 @@ recorded() {
   record "$@"
   same "$status" 0 "status of record $*: $(cat err)"
 }
+# samples_threads COUNT: the recorder started last, with engine bpf, has events on so many threads
+samples_threads() { [ "$(ls -l "/proc/$pid/fd" | grep -c 'perf_event')" -ge "$1" ]; }
 # stacks EXPRESSION: some time was spent in a stack that fits
 stacks() {
   grep -v '^#' out.folded | grep -qE -- "$1" || { cat err out.folded >&2; fail "no stack fits '$1'"; }
