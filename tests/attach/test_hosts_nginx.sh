@@ -169,8 +169,10 @@ test_reload_while_it_is_recorded() {
     old=$(worker_pids)
     start "$luapulse" record --engine "$engine" -s -p "$master" -F 199 -d 4 -o out.pb.gz -o out.folded
     wait_for samples_threads 3 # the master and both workers
+    for pid in $old; do until_busy; done
     kill -HUP "$master"
     wait_for workers_are_new "$old"
+    pid=${started[-1]}
     until_printed "written to out.folded"
     for pid in $old $(worker_pids); do
       "$luapulse" report --where "pid=$pid" -n 0 out.pb.gz >report 2>err || fail "nothing of process $pid: $(cat err)"
