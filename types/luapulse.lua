@@ -166,6 +166,7 @@ function profile:samples() end
 ---@field unattributed integer
 ---@field dropped integer
 ---@field rate_limited integer
+---@field gone integer of profiles taken from outside
 ---@field comments string[]
 ---@field alloc_objects? integer the sum over all samples (heap, as all that follow)
 ---@field alloc_space? integer

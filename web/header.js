@@ -8,6 +8,7 @@ const LOSSES = {
   unattributed: (n) => [plural(n, "sample", "samples"), " while no Lua ran, kept under [outside Lua]"],
   dropped: (n) => [plural(n, "sample", "samples"), " could not be recorded and " + (n === 1 ? "is" : "are") + " missing here"],
   rate_limited: (n) => [plural(n, "sample", "samples"), " skipped to keep to the rate limit, their weight added to the next"],
+  gone: (n) => [plural(n, "sample", "samples"), " with a function that was collected before it could be read, shown as [gone]"],
 };
 
 function lossWords(reason, n) {

@@ -35,7 +35,7 @@ void children_look(children_t *c, children_each_t *each, void *context) {
   pid_t *pids = NULL;
   size_t count = 0, room = 0;
   if (begin < c->due) return;
-  if (!list(&pids, &count, &room)) {
+  if (!list(&pids, &count, &room) || count == 0) {
     mem_free(pids);
     return;
   }

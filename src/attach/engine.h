@@ -21,11 +21,14 @@ typedef struct {
   const walk_frame_t *frames; /* leaf first; for the call only */
 } engine_sample_t;
 
+/* Told of a sample. The ptrace engine holds the thread meanwhile, so that what its stack leads to can be read as it was: no more than
+ * that is to be done. Targets must not be added or removed from here. */
 typedef void engine_take_t(void *context, const engine_sample_t *sample);
 
 typedef struct {
   uint32_t hz;
-  bool follow;         /* forked children, too */
+  bool
+      follow; /* forked children are handed out, too, as unknown; those of unwatched parents the recorder looks for itself */
   const char *command; /* of luapulse, for messages: "record -p 123" */
 } engine_options_t;
 
@@ -49,7 +52,7 @@ struct engine {
   /* Samples the process, which is held, from now on, or with a new address space goes on with it. The runtimes are copied. */
   bool (*add)(engine_t *engine, const target_t *held, const runtimes_t *runtimes, failure_t *failure);
   void (*remove)(engine_t *engine, pid_t pid);
-  /* Hands out what there is, waiting for it at most so long. */
+  /* Hands out what there is, waiting for it at most so long; after the samples of one tick it comes back sooner. */
   bool (*poll)(engine_t *engine, int milliseconds, engine_take_t *take, void *context, failure_t *failure);
   void (*counts)(engine_t *engine, engine_counts_t *counts);
   void (*close)(engine_t *engine);

@@ -2,7 +2,7 @@
 /* Sampling by stopping threads for a moment; see engine.h.
  *
  * Mental model. The engine sleeps until the next tick; gaps are random, uniform in half to one and a half periods. At a tick each
- * thread that the scheduler calls running is stopped alone, its stack is walked, and it is let go; then the sample is handed out. A
+ * thread that the scheduler calls running is stopped alone, its stack is walked, the sample is handed out, and it is let go. A
  * thread that waits for a processor is called running, too. So that its samples tell what it used and not what it would have liked to
  * use, it is passed over when it has had a sample for all the CPU time it got.
  *
@@ -154,14 +154,14 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
     watched_aim(w, &t->walk, &stopped.registers);
     reason = walk_thread(w, t);
   }
+  if (stopped.stopped) hand_out(e, &t->walk, w, t->tid, w->space, w->luas[t->lua].index, reason);
   if (answer != THREAD_GONE) stopped_thread_release(&stopped);
-  if (!stopped.stopped) {
-    if (answer != THREAD_GONE) e->counts.missed++;
-    return;
+  if (stopped.stopped) {
+    e->counts.stops++;
+    e->counts.stopped_ns += (uint64_t)(clock_now() - since);
+  } else if (answer != THREAD_GONE) {
+    e->counts.missed++;
   }
-  e->counts.stops++;
-  e->counts.stopped_ns += (uint64_t)(clock_now() - since);
-  hand_out(e, &t->walk, w, t->tid, w->space, w->luas[t->lua].index, reason);
 }
 
 /* -- a tick ---------------------------------------------------------------------------------------------------------- */
@@ -219,14 +219,14 @@ static bool poll_ticks(engine_t *engine, int milliseconds, engine_take_t *take, 
   (void)failure; /* what cannot be sampled is counted */
   e->take = take;
   e->context = context;
-  for (;;) {
-    struct timespec wake = clock_timespec(e->next < end ? e->next : end);
-    if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) != 0)
-      return true; /* a signal: who polls decides */
-    if (clock_now() < e->next) return true;
+  struct timespec wake = clock_timespec(e->next < end ? e->next : end);
+  if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) != 0)
+    return true; /* a signal: who polls decides */
+  if (clock_now() >= e->next) {
     tick(e);
     set_next(e);
   }
+  return true;
 }
 
 /* -- the contract ------------------------------------------------------------------------------------------------------ */

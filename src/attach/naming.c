@@ -6,9 +6,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "attach/clock.h"
 #include "attach/elf_symbol.h"
+#include "attach/table.h"
 #include "attach/tables.h"
 #include "name/definition.h"
 #include "name/place.h"
@@ -81,27 +82,38 @@ void naming_close(naming_t *n) {
 
 /* -- names from tables --------------------------------------------------------------------------------------------- */
 
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void read_tables(naming_t *n) {
   target_t *target = n->target;
   const layout_t *aimed = target->walk->layout;
-  int64_t start = now();
+  int64_t start = clock_now();
   remote_forget(target->remote); /* the process runs */
   for (size_t i = 0; i < n->runtimes->count; i++) {
     const runtime_t *runtime = &n->runtimes->runtimes[i];
-    if (runtime->layout == NULL) continue;
+    if (runtime->layout == NULL || runtime->vms == NULL) continue;
     target_aim(target, runtime->layout, NULL);
     for (size_t k = 0; k < runtime->vms->count; k++)
       tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
   }
   target_aim(target, aimed, NULL);
-  int64_t end = now();
+  int64_t end = clock_now();
   n->tables_due = end + (end - start) * TABLES_SHARE;
+}
+
+/* What coroutine.wrap returns is in no table. It is Lua's own code, and a closure over a coroutine. */
+static bool is_wrapper(naming_t *n, const naming_function_t *f) {
+  const maps_t *maps = &n->target->maps;
+  const layout_t *aimed = n->target->walk->layout;
+  const map_t *code = maps_find(maps, f->code);
+  bool wraps = false;
+  for (size_t i = 0; i < n->runtimes->count && code != NULL && f->function != 0 && !wraps; i++) {
+    const runtime_t *runtime = &n->runtimes->runtimes[i];
+    const map_t *lua = maps_find(maps, runtime->ident.at);
+    if (runtime->layout == NULL || lua == NULL || !maps_same_file(lua, code)) continue;
+    target_aim(n->target, runtime->layout, NULL);
+    wraps = table_wraps_coroutine(n->target->walk, f->function);
+  }
+  target_aim(n->target, aimed, NULL);
+  return wraps;
 }
 
 size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
@@ -111,10 +123,11 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
                               .code = f->code,
                               .ffid = (uint16_t)f->ffid};
   const char *held = tables_name(n->tables, &frame);
-  if (held == NULL && now() >= n->tables_due) {
+  if (held == NULL && clock_now() >= n->tables_due) {
     read_tables(n);
     held = tables_name(n->tables, &frame);
   }
+  if (held == NULL && f->kind == WALK_C && is_wrapper(n, f)) held = "coroutine.wrap";
   return held != NULL ? (size_t)snprintf(name, NAMING_NAME, "%s", held) : 0;
 }
 
@@ -175,15 +188,14 @@ static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
     snprintf(named->name, sizeof named->name, "built-in function");
     return;
   }
-  const char *base = "?";
-  int len = 1;
-  if (f->source != NULL && f->source_len > 1 && !is_chunk(f)) {
-    const char *slash = memrchr(f->source, '/', f->source_len);
-    base = slash != NULL ? slash + 1 : f->source + 1;
-    len = (int)(f->source + f->source_len - base);
-  }
+  char chunk[PLACE_CHUNK];
+  place_t file = place_file(f->source, f->source != NULL ? f->source_len : 0, chunk);
+  bool is_file = f->source != NULL && f->source_len > 0 && f->source[0] == '@';
+  const char *slash = is_file ? memrchr(file.bytes, '/', file.len) : NULL,
+             *base = slash != NULL ? slash + 1 : file.bytes;
+  size_t len = (size_t)(file.bytes + file.len - base);
   snprintf(named->name, sizeof named->name, "function <%.*s:%d>",
-           len < NAMING_NAME / 2 ? len : NAMING_NAME / 2, base, (int)f->defined);
+           len < NAMING_NAME / 2 ? (int)len : NAMING_NAME / 2, base, (int)f->defined);
 }
 
 /* -- C functions ------------------------------------------------------------------------------------------------------ */

@@ -25,6 +25,7 @@ typedef struct {
   uint32_t kind;         /* walk_kind_t */
   uint32_t ffid;         /* WALK_BUILTIN */
   uint64_t code;         /* WALK_C, WALK_BUILTIN */
+  uint64_t function;     /* WALK_C: its object, 0: none, or not known */
   uint64_t proto;        /* WALK_LUA: the prototype, and … */
   uint32_t mark;         /* … walk_mark() of it */
   int32_t line, defined; /* WALK_LUA: at work, of definition; 0 when unknown, defined 0: a main chunk */

@@ -2,7 +2,7 @@
 /* Targets of a recording; see recorder.h. What becomes of their samples: recording.c. */
 #include "attach/recorder.h"
 
-#include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +18,9 @@ enum {
   ATTEMPTS = 9,               /* to find a Lua in a target that does not stay: half a second … */
   FIRST_RETRY_NS = 1000000,   /* … for the distances double … */
   MOST_RETRY_NS = 1000000000, /* … up to a second */
+  REFUSALS = 5,               /* another tracer may hold it for a moment */
+  LOOKS = 2, /* into targets in one poll: it takes milliseconds, in which the others are not sampled */
+  CHILDREN_NS = 10 * 1000000, /* between looks for children */
   NEW_MAX = 64                /* processes first met in one poll */
 };
 
@@ -30,12 +33,14 @@ typedef struct {
   bool sampled;  /* a Lua was found, and the engine has it */
   bool executed; /* what was found is no more: it has called exec */
   bool said;     /* that there is no Lua */
+  bool met;      /* it was looked into */
   int attempts;
   int64_t due;    /* when to look into it again */
   uint64_t space; /* as it was looked into */
   char name[PROCESS_NAME];
   target_t target;
   runtimes_t *runtimes; /* NULL: the target is not open */
+  layout_t layout;      /* that was given; the runtimes lead to it */
 } recorded_t;
 
 struct recorder {
@@ -101,7 +106,6 @@ static bool tell_engine(recorder_t *r, recorded_t *t, failure_t *failure) {
 /* Decides which Lua it is, and tells the engine. Otherwise nothing is open, and the failure says why. */
 static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
   runtime_options_t options = {.from_debug = r->options.from_debug};
-  layout_t given;
   decision_t decision = REFUSED;
   t->runtimes = mem_alloc(sizeof *t->runtimes);
   if (t->runtimes == NULL || !target_open(&t->target, t->pid, r->options.command, failure)) {
@@ -111,8 +115,8 @@ static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
     return REFUSED;
   }
   if (r->options.layout != NULL) {
-    if (!r->options.layout(r->options.context, &t->target.idents, &given, failure)) goto end;
-    options.given = &given;
+    if (!r->options.layout(r->options.context, &t->target.idents, &t->layout, failure)) goto end;
+    options.given = &t->layout;
     options.given_name = "given by --layout";
   }
   if (!runtimes_decide(t->runtimes, &t->target, &options, failure)) goto end;
@@ -154,6 +158,7 @@ static void retry_later(recorded_t *t) {
 /* Looks into it once more. False when there is no hope left: the failure says why. */
 static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   uint64_t space = space_of(t->pid);
+  t->met = true;
   if (space != t->space) t->attempts = 0; /* another program */
   t->space = space;
   if (r->options.follow && r->engine->watch != NULL) r->engine->watch(r->engine, t->pid, failure);
@@ -170,7 +175,7 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
     close_target(r, t);
   }
   retry_later(t);
-  return decision != REFUSED && t->attempts < ATTEMPTS;
+  return t->attempts < (decision == REFUSED ? REFUSALS : ATTEMPTS);
 }
 
 /* -- coming and going --------------------------------------------------------------------------------------------------- */
@@ -254,7 +259,7 @@ static bool look_into(recorder_t *r, recorded_t *t) {
 }
 
 /* False when the target is no more one. */
-static bool look_after(recorder_t *r, recorded_t *t) {
+static bool look_after(recorder_t *r, recorded_t *t, unsigned *looks) {
   if (has_ended(t)) {
     char text[128];
     snprintf(text, sizeof text, "process %d (%s) ended before a Lua was found in it", (int)t->pid, t->name);
@@ -268,7 +273,9 @@ static bool look_after(recorder_t *r, recorded_t *t) {
     close_target(r, t);
     t->due = 0;
   }
-  return t->sampled || clock_now() < t->due || look_into(r, t);
+  if (t->sampled || clock_now() < t->due || *looks == 0) return true;
+  --*looks;
+  return look_into(r, t);
 }
 
 /* -- samples -------------------------------------------------------------------------------------------------------------- */
@@ -282,19 +289,25 @@ static void on_sample(void *context, const engine_sample_t *sample) {
   }
   if (sample->unknown) t->executed = true;
   bool readable = t->runtimes != NULL && !t->executed;
-  recording_add(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
+  recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
 }
 
 bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
-  bool waits = false;
-  for (size_t i = 0; i < r->count; i++) waits |= !r->targets[i]->sampled;
-  if (waits || r->options.follow) milliseconds = milliseconds < 10 ? milliseconds : 10;
-  if (!r->engine->poll(r->engine, milliseconds, on_sample, r, failure)) return false;
+  int64_t now = clock_now(), soon = INT64_MAX;
+  unsigned looks = LOOKS;
+  for (size_t i = 0; i < r->count; i++)
+    if (!r->targets[i]->sampled && r->targets[i]->due < soon) soon = r->targets[i]->due;
+  if (r->options.follow && soon > now + CHILDREN_NS) soon = now + CHILDREN_NS;
+  int most = soon <= now ? 0 : soon - now < (int64_t)INT_MAX ? (int)((soon - now) / 1000000) + 1 : INT_MAX;
+  if (milliseconds > most) milliseconds = most;
+  bool polled = r->engine->poll(r->engine, milliseconds, on_sample, r, failure);
+  recording_settle(r->recording);
+  if (!polled) return false;
   for (size_t i = 0; i < r->met_count && r->options.follow; i++) follow(r, r->met[i]);
   r->met_count = 0;
   if (r->options.follow) children_look(&r->children, on_process, r);
   for (size_t i = 0; i < r->count;)
-    if (look_after(r, r->targets[i]))
+    if (look_after(r, r->targets[i], &looks))
       i++;
     else
       drop(r, i);
@@ -308,7 +321,10 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->targets = r->count;
   counts->found = r->found;
   counts->failed = r->failed;
-  for (size_t i = 0; i < r->count; i++) counts->sampled += r->targets[i]->sampled;
+  for (size_t i = 0; i < r->count; i++) {
+    counts->sampled += r->targets[i]->sampled;
+    counts->waiting += !r->targets[i]->met;
+  }
 }
 
 profile_t *recorder_finish(recorder_t *r) {

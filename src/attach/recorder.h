@@ -32,6 +32,7 @@ typedef struct {
   uint64_t reasons[WALK_REASONS]; /* of the others */
   uint64_t gone, truncated, overflow, lost;
   size_t targets, sampled; /* now; in how many a Lua was found */
+  size_t waiting;          /* that were not looked into yet */
   uint64_t found;          /* targets in which a Lua was found, ever */
   uint64_t failed;         /* targets that were added, and gone or given up before one was found */
   engine_counts_t engine;

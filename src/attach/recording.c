@@ -12,7 +12,14 @@
 #include "attach/symbols.h"
 #include "profile/mem.h"
 
-enum { MOST_BYTES = 40 << 20, /* of the profile */ THREADS = 1024, LUAS = 128, LABELS = 6 };
+enum {
+  MOST_BYTES = 40 << 20,  /* of the profile */
+  THREADS = 1024,         /* whose names are kept */
+  TAKEN = 64,             /* samples that wait … */
+  TAKEN_FRAMES = 1 << 15, /* … with their frames */
+  LUAS = 128,
+  LABELS = 6
+};
 
 /* Threads have names, which are labels. */
 typedef struct {
@@ -21,7 +28,16 @@ typedef struct {
   uint32_t name, process; /* strings */
 } thread_name_t;
 
+typedef struct {
+  engine_sample_t sample;
+  target_t *target;
+  const runtimes_t *runtimes;
+} taken_t;
+
 struct recording {
+  taken_t *taken;
+  walk_frame_t *taken_frames;
+  size_t taken_count, taken_frame_count;
   profile_t *profile;
   symbols_t *symbols;
   uint32_t outside, unreadable, overflow; /* stacks */
@@ -68,11 +84,15 @@ recording_t *recording_new(uint32_t hz) {
   r->hz = hz;
   r->profile = profile_new();
   r->threads = mem_alloc(THREADS * sizeof *r->threads);
+  r->taken = mem_alloc(TAKEN * sizeof *r->taken);
+  r->taken_frames = mem_alloc(TAKEN_FRAMES * sizeof *r->taken_frames);
   if (r->profile != NULL) {
     begin_profile(r);
     r->symbols = symbols_new(r->profile);
   }
-  if (r->symbols != NULL && r->threads != NULL && profile_ok(r->profile)) return r;
+  if (r->symbols != NULL && r->threads != NULL && r->taken != NULL && r->taken_frames != NULL &&
+      profile_ok(r->profile))
+    return r;
   recording_free(r);
   return NULL;
 }
@@ -82,6 +102,8 @@ void recording_free(recording_t *r) {
   symbols_free(r->symbols);
   profile_free(r->profile);
   mem_free(r->threads);
+  mem_free(r->taken);
+  mem_free(r->taken_frames);
   mem_free(r);
 }
 
@@ -225,8 +247,7 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
   return stack;
 }
 
-void recording_add(recording_t *r, const engine_sample_t *sample, target_t *target,
-                   const runtimes_t *runtimes) {
+static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
   int64_t values[PROFILE_MAX_TYPES] = {1, p->period};
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS, stack;
@@ -246,4 +267,27 @@ void recording_add(recording_t *r, const engine_sample_t *sample, target_t *targ
   if (stack != PROFILE_NONE && labels != PROFILE_NONE && profile_add(p, stack, labels, values)) return;
   r->counts.overflow++;
   profile_add(p, r->overflow, 0, values);
+}
+
+void recording_settle(recording_t *r) {
+  for (size_t i = 0; i < r->taken_count; i++)
+    add(r, &r->taken[i].sample, r->taken[i].target, r->taken[i].runtimes);
+  r->taken_count = r->taken_frame_count = 0;
+  symbols_met(r->symbols);
+}
+
+void recording_take(recording_t *r, const engine_sample_t *sample, target_t *target,
+                    const runtimes_t *runtimes) {
+  if (sample->frame_count > WALK_MAX_FRAMES) return; /* no walk makes so many */
+  if (r->taken_count == TAKEN || TAKEN_FRAMES - r->taken_frame_count < sample->frame_count)
+    recording_settle(r);
+  symbols_aim(r->symbols, sample->origin.space, target, runtimes);
+  symbols_meet(r->symbols, sample->frames, sample->frame_count, sample->origin.runtime);
+  taken_t *taken = &r->taken[r->taken_count++];
+  *taken = (taken_t){*sample, target, runtimes};
+  taken->sample.frames = r->taken_frames + r->taken_frame_count;
+  if (sample->frame_count > 0)
+    memcpy(r->taken_frames + r->taken_frame_count, sample->frames,
+           sample->frame_count * sizeof *sample->frames);
+  r->taken_frame_count += sample->frame_count;
 }

@@ -11,9 +11,12 @@ recording_t *recording_new(uint32_t hz); /* NULL when memory is out */
 void recording_free(recording_t *recording);
 bool recording_ok(const recording_t *recording);
 
-/* Adds a sample. Its functions are read from the target; NULL when it is not to be read (any more). */
-void recording_add(recording_t *recording, const engine_sample_t *sample, target_t *target,
-                   const runtimes_t *runtimes);
+/* Takes a sample: reads what is not known of its functions from the target (NULL: it is not to be read, or not any more) and keeps it for
+ * recording_settle(). */
+void recording_take(recording_t *recording, const engine_sample_t *sample, target_t *target,
+                    const runtimes_t *runtimes);
+/* Adds the samples that were taken to the profile, with their names. Before a target goes. */
+void recording_settle(recording_t *recording);
 /* Notes what is recorded, for the profile's head. */
 void recording_describe(recording_t *recording, const target_t *target, const runtimes_t *runtimes);
 /* The target is about to be closed. */

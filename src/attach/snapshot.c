@@ -40,8 +40,11 @@ static uint32_t source_of(snapshot_t *s, walk_t *walk, uint64_t object) {
 }
 
 static snapshot_frame_t frame_of(snapshot_t *s, walk_t *walk, const walk_frame_t *from) {
-  snapshot_frame_t frame = {
-      .kind = from->kind, .ffid = from->ffid, .code = from->code, .source = SNAPSHOT_SOURCES};
+  snapshot_frame_t frame = {.kind = from->kind,
+                            .ffid = from->ffid,
+                            .code = from->code,
+                            .function = from->function,
+                            .source = SNAPSHOT_SOURCES};
   walk_proto_t proto;
   if (from->kind != WALK_LUA || !walk_proto(walk, from->proto, WALK_GUESS, &proto)) return frame;
   frame.proto = from->proto;

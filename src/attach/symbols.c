@@ -12,7 +12,9 @@ enum {
   FUNCTIONS = 1 << 15, /* places in the tables, a power of two; three quarters are used */
   FRAMES = 1 << 17,
   SOURCE_BYTES = 65536, /* read of a source: a chunk's may be its text */
-  NAMINGS = 8           /* targets whose files and tables are kept at hand */
+  NAMINGS = 8,          /* targets whose files and tables are kept at hand */
+  MET = 256,            /* frames that are read before they are asked for … */
+  MET_BYTES = 1 << 19   /* … and their sources */
 };
 
 typedef struct {
@@ -27,6 +29,20 @@ typedef struct {
   uint32_t mark;
   uint32_t frame;
 } known_frame_t;
+
+/* What was read of a Lua function at one of its instructions. */
+typedef struct {
+  bool there; /* it still was */
+  int32_t line, defined;
+  const char *source; /* NULL: not asked for, the function is known */
+  size_t source_len;
+} reading_t;
+
+typedef struct {
+  uint64_t space, proto, pc;
+  uint32_t mark;
+  reading_t reading;
+} met_t;
 
 typedef struct {
   target_t *target; /* NULL: this place is free */
@@ -43,6 +59,9 @@ struct symbols {
   remote_t *remote;
   walk_t *walk;
   char *source;
+  met_t *met;
+  char *met_sources;
+  size_t met_count, met_bytes;
   uint32_t gone; /* frame */
   uint64_t uses;
 
@@ -61,9 +80,12 @@ symbols_t *symbols_new(profile_t *profile) {
   s->remote = mem_alloc(sizeof *s->remote);
   s->walk = mem_alloc(sizeof *s->walk);
   s->source = mem_alloc(SOURCE_BYTES);
+  s->met = mem_alloc(MET * sizeof *s->met);
+  s->met_sources = mem_alloc(MET_BYTES);
   uint32_t name = profile_cstring(profile, "[gone]");
   s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
-  if (s->functions != NULL && s->frames != NULL && s->remote != NULL && s->walk != NULL && s->source != NULL)
+  if (s->functions != NULL && s->frames != NULL && s->remote != NULL && s->walk != NULL &&
+      s->source != NULL && s->met != NULL && s->met_sources != NULL)
     return s;
   symbols_free(s);
   return NULL;
@@ -77,6 +99,8 @@ void symbols_free(symbols_t *s) {
   mem_free(s->remote);
   mem_free(s->walk);
   mem_free(s->source);
+  mem_free(s->met);
+  mem_free(s->met_sources);
   mem_free(s);
 }
 
@@ -108,7 +132,7 @@ static known_frame_t *frame_entry(symbols_t *s, const walk_frame_t *frame) {
 
 static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t function) {
   if (function == PROFILE_NONE) return; /* the profile is full */
-  if (s->function_count >= FUNCTIONS / 4 * 3) {
+  if (s->function_count >= FUNCTIONS - FUNCTIONS / 4) {
     memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
     s->function_count = 0;
   }
@@ -117,7 +141,7 @@ static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t
 }
 
 static void keep_frame(symbols_t *s, const walk_frame_t *frame, uint32_t made) {
-  if (s->frame_count >= FRAMES / 4 * 3) {
+  if (s->frame_count >= FRAMES - FRAMES / 4) {
     memset(s->frames, 0, FRAMES * sizeof *s->frames);
     s->frame_count = 0;
   }
@@ -171,34 +195,79 @@ static naming_t *naming_of_target(symbols_t *s) {
   return place->naming;
 }
 
+/* -- reading ---------------------------------------------------------------------------------------------------------- */
+
+/* Reads the function of a frame, its source to `source` unless that is NULL. */
+static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, char *source,
+                               size_t room) {
+  walk_proto_t proto;
+  reading_t reading = {.there = false};
+  if (!aim_at_memory(s, runtime) || !walk_proto(s->walk, frame->proto, WALK_GUESS, &proto) ||
+      walk_mark(&proto) != frame->mark)
+    return reading;
+  reading.there = true;
+  reading.defined = proto.line;
+  reading.line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
+  if (source == NULL) return reading;
+  reading.source = source;
+  if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;
+  if (reading.source_len > room) reading.source_len = room;
+  return reading;
+}
+
+static bool is_function_known(symbols_t *s, const walk_frame_t *frame) {
+  return function_entry(s, frame->proto, frame->mark)->object != 0;
+}
+
+static const met_t *find_met(const symbols_t *s, const walk_frame_t *frame) {
+  for (size_t i = 0; i < s->met_count; i++) {
+    const met_t *m = &s->met[i];
+    if (m->proto == frame->proto && m->pc == frame->pc && m->mark == frame->mark && m->space == s->space)
+      return m;
+  }
+  return NULL;
+}
+
+void symbols_meet(symbols_t *s, const walk_frame_t *frames, uint32_t count, uint32_t runtime) {
+  for (uint32_t i = 0; i < count && s->met_count < MET && MET_BYTES - s->met_bytes >= SOURCE_BYTES; i++) {
+    const walk_frame_t *frame = &frames[i];
+    if (frame->kind != WALK_LUA || frame_entry(s, frame)->proto != 0 || find_met(s, frame) != NULL) continue;
+    char *source = is_function_known(s, frame) ? NULL : s->met_sources + s->met_bytes;
+    reading_t reading = read_function(s, frame, runtime, source, SOURCE_BYTES);
+    s->met[s->met_count++] = (met_t){s->space, frame->proto, frame->pc, frame->mark, reading};
+    s->met_bytes += reading.source_len;
+  }
+}
+
+void symbols_met(symbols_t *s) {
+  s->met_count = s->met_bytes = 0;
+}
+
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. */
-static uint32_t enter_lua(symbols_t *s, const walk_proto_t *proto) {
+static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading) {
   static const char main_chunk[] = "main chunk";
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
-  size_t len = 0;
-  if (!walk_string(s->walk, proto->source, s->source, SOURCE_BYTES, &len)) len = 0;
-  if (len > SOURCE_BYTES) len = SOURCE_BYTES;
-  place_t file = place_file(s->source, len, chunk);
+  place_t file = place_file(reading->source, reading->source_len, chunk);
   profile_function_t function = {.file = profile_string(p, file.bytes, file.len),
-                                 .start_line = proto->line > 0 ? proto->line : 0};
-  if (proto->line == 0) {
+                                 .start_line = reading->defined > 0 ? reading->defined : 0};
+  if (reading->defined == 0) {
     function.name = function.system_name = profile_cstring(p, main_chunk);
     return profile_function(p, function);
   }
   naming_function_t wanted = {.kind = WALK_LUA,
-                              .proto = proto->proto,
-                              .mark = walk_mark(proto),
-                              .defined = proto->line,
-                              .source = s->source,
-                              .source_len = len};
+                              .proto = frame->proto,
+                              .mark = frame->mark,
+                              .defined = reading->defined,
+                              .source = reading->source,
+                              .source_len = reading->source_len};
   naming_t *naming = naming_of_target(s);
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
   if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
-  bool is_file = len > 0 && s->source[0] == '@';
-  function.system_name = profile_string(p, place, place_name(file, proto->line, place));
+  bool is_file = reading->source_len > 0 && reading->source[0] == '@';
+  function.system_name = profile_string(p, place, place_name(file, reading->defined, place));
   function.name = named > 0 ? profile_string(p, name, named) : function.system_name;
   if (!is_file) function.system_name = function.name;
   return profile_function(p, function);
@@ -206,7 +275,8 @@ static uint32_t enter_lua(symbols_t *s, const walk_proto_t *proto) {
 
 static uint32_t enter_c(symbols_t *s, const walk_frame_t *frame) {
   named_t named;
-  naming_function_t wanted = {.kind = frame->kind, .ffid = frame->ffid, .code = frame->code};
+  naming_function_t wanted = {
+      .kind = frame->kind, .ffid = frame->ffid, .code = frame->code, .function = frame->function};
   naming_t *naming = naming_of_target(s);
   if (naming == NULL) return PROFILE_NONE;
   naming_frame(naming, &wanted, &named);
@@ -231,21 +301,23 @@ static uint32_t frame_of_c(symbols_t *s, const walk_frame_t *frame, uint32_t run
   return profile_frame(s->profile, function, 0);
 }
 
-/* A frame that was not seen before, of a function that may be known. PROFILE_NONE: neither is. */
+/* A frame that was not seen before, of a function that may be known. */
 static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime) {
-  walk_proto_t proto;
-  bool there = aim_at_memory(s, runtime) && walk_proto(s->walk, frame->proto, WALK_GUESS, &proto) &&
-               walk_mark(&proto) == frame->mark;
+  const met_t *met = find_met(s, frame);
   const known_function_t *known = function_entry(s, frame->proto, frame->mark);
   uint32_t function = known->object != 0 ? known->function : PROFILE_NONE;
-  if (!there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
-  int32_t line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
-  if (function == PROFILE_NONE) {
-    function = enter_lua(s, &proto);
+  reading_t reading =
+      met != NULL && (met->reading.source != NULL || function != PROFILE_NONE || !met->reading.there)
+          ? met->reading
+          : read_function(s, frame, runtime, s->source, SOURCE_BYTES);
+  if (!reading.there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
+  if (function == PROFILE_NONE && aim_at_memory(s, runtime)) {
+    function = enter_lua(s, frame, &reading);
     keep_function(s, frame->proto, frame->mark, function);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;
-  return profile_frame(s->profile, function, line > 0 ? line : proto.line > 0 ? proto.line : 0);
+  int32_t line = reading.line > 0 ? reading.line : reading.defined;
+  return profile_frame(s->profile, function, line > 0 ? line : 0);
 }
 
 uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, bool *gone) {

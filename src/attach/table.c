@@ -158,8 +158,9 @@ static bool globals_in_registry(walk_t *walk, uint64_t global, uint64_t *at) {
   if (!table_registry(walk, global, &registry) || !table_open(walk, registry, &table)) return false;
   if (table.array_count < GLOBALS) return false;
   if (!is_there(l->table_array_tags)) {
-    if (!walk_read(walk->memory, slot, table.array + (GLOBALS - 1) * SLOT, SLOT, WALK_GUESS)) return false;
-  } else if (!walk_read(walk->memory, slot, table.array - GLOBALS * 8, 8, WALK_GUESS) ||
+    if (!walk_read(walk->memory, slot, table.array + (uint64_t)(GLOBALS - 1) * SLOT, SLOT, WALK_GUESS))
+      return false;
+  } else if (!walk_read(walk->memory, slot, table.array - (uint64_t)GLOBALS * 8, 8, WALK_GUESS) ||
              !walk_read(walk->memory, slot + TAG, table.array + l->table_array_tags + GLOBALS - 1, 1,
                         WALK_GUESS)) {
     return false;
@@ -299,4 +300,19 @@ bool table_function(walk_t *walk, const value_t *value, walk_frame_t *frame) {
   frame->function = value->at;
   return walk->layout->family == LAYOUT_LUAJIT ? jit_function(walk, value->at, frame)
                                                : puc_closure(walk, value->at, frame);
+}
+
+bool table_wraps_coroutine(walk_t *walk, uint64_t function) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[FUNCTION_BYTES + SLOT];
+  walk_frame_t frame = {.kind = WALK_C};
+  if (walk->layout->family != LAYOUT_PUC || (function & 7) != 0 || !puc_closure(walk, function, &frame) ||
+      frame.kind != WALK_C)
+    return false;
+  /* the count of upvalues follows the mark, and isC where there is one; the upvalues follow the code */
+  uint32_t count = l->closure_tag + (is_there(l->closure_is_c) ? 3u : 2u), upvalue = l->closure_code + 8u;
+  if (upvalue + SLOT > sizeof bytes || count >= upvalue ||
+      !walk_read(walk->memory, bytes, function, upvalue + SLOT, WALK_GUESS))
+    return false;
+  return bytes[count] == 1 && (puc_tag(l, bytes, upvalue + TAG) & PUC_VARIANT) == l->tag_thread;
 }

@@ -51,5 +51,7 @@ bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *ent
 
 /* Which function it is, as frames of stacks tell it: kind, function, proto and mark, code, ffid. */
 bool table_function(walk_t *walk, const value_t *value, walk_frame_t *frame);
+/* PUC Lua: whether a C function is a closure over a coroutine and nothing else, as coroutine.wrap returns it. */
+bool table_wraps_coroutine(walk_t *walk, uint64_t function);
 
 #endif

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "attach/clock.h"
 #include "attach/table.h"
 #include "attach/table_names.h"
 #include "profile/mem.h"
@@ -48,12 +48,6 @@ typedef struct {
   uint32_t nodes; /* left to look at */
   bool over;      /* time or memory is out */
 } search_t;
-
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* -- tables that wait ------------------------------------------------------------------------------------------------ */
 
@@ -122,7 +116,7 @@ static void gather(search_t *s, const table_t *table, uint32_t limit) {
       s->entries[s->entry_count++] = entry;
     }
     if (node < end) return; /* the end of the table, of what can be read, or of the room */
-    if (now() > s->deadline) s->over = true;
+    if (clock_now() > s->deadline) s->over = true;
   }
 }
 
@@ -270,7 +264,7 @@ void tables_free(tables_t *tables) {
 
 void tables_read(tables_t *tables, walk_t *walk, uint64_t global, int64_t deadline) {
   search_t s = {.names = &tables->names, .walk = walk, .deadline = deadline, .nodes = MOST_NODES};
-  if (!table_is_known(walk->layout) || now() > deadline) return;
+  if (!table_is_known(walk->layout) || clock_now() > deadline) return;
   s.visited = mem_alloc(VISITED_SLOTS * sizeof *s.visited);
   if (s.visited != NULL) search(&s, global);
   if (walk->layout->family == LAYOUT_LUAJIT) table_names_add_hidden(&tables->names);

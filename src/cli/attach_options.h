@@ -6,7 +6,7 @@
 #include "attach/runtime.h"
 #include "format/sink.h"
 
-enum { ATTACH_MAX_PIDS = 64 };
+enum { ATTACH_MAX_PIDS = 256 };
 
 typedef struct {
   pid_t pids[ATTACH_MAX_PIDS];

@@ -46,6 +46,7 @@ static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named
   naming_function_t function = {.kind = frame->kind,
                                 .ffid = frame->ffid,
                                 .code = frame->code,
+                                .function = frame->function,
                                 .proto = frame->proto,
                                 .mark = frame->mark,
                                 .line = frame->line,

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach/engine.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
 #include "cli/layout_debug.h"
@@ -36,12 +37,27 @@ static void row(sink_t *sink, const char *key) {
   sink_format(sink, "  %-9s ", key);
 }
 
+/* Not by what should do, but by trying. */
+static void print_engine(sink_t *sink) {
+  engine_options_t options = {.hz = 99, .command = "record"};
+  failure_t failure = {""};
+  engine_t *engine = engine_bpf_open(&options, &failure);
+  row(sink, "engine");
+  if (engine != NULL) {
+    sink_text(sink, "bpf: record samples in the kernel\n");
+    engine->close(engine);
+  } else {
+    sink_format(sink, "ptrace: record stops threads for a moment; not bpf: %s\n", failure.text);
+  }
+}
+
 static void print_requirements(sink_t *sink, const process_t *process) {
   requirement_t requirement;
   for (int i = 0; process_requirement(process, i, &requirement); i++) {
     row(sink, requirement.missing ? "missing" : "needs");
     sink_format(sink, "%s\n", requirement.text);
   }
+  print_engine(sink);
 }
 
 /* -- a process -------------------------------------------------------------------------------------------------- */

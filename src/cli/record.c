@@ -211,10 +211,11 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
 
 /* Until the time is over, a signal, or no target is left. */
 static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
-  recorder_counts_t counts = {.targets = 1};
-  if (!recorder_poll(recorder, 0, failure)) return false; /* looks into the targets, which takes its time */
-  int64_t end = r->seconds > 0 ? clock_now() + (int64_t)(r->seconds * 1e9) : INT64_MAX;
+  int64_t end = INT64_MAX;
+  recorder_counts_t counts = {.targets = 1, .waiting = 1};
   while (ended_by == 0 && counts.targets > 0 && clock_now() < end) {
+    if (counts.waiting == 0 && end == INT64_MAX && r->seconds > 0)
+      end = clock_now() + (int64_t)(r->seconds * 1e9); /* now all that are sampled are */
     int64_t left = end - clock_now();
     if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
     record_status_update(&r->status, recorder);

@@ -78,7 +78,7 @@ void record_status_end(record_status_t *s, const recorder_counts_t *counts) {
   if (counts->engine.stops > 0)
     fprintf(stderr, "luapulse: threads were stopped %" PRIu64 " times, for %.0f us on the average\n",
             counts->engine.stops, (double)counts->engine.stopped_ns / 1e3 / (double)counts->engine.stops);
-  if (counts->engine.late > counts->samples / 10)
+  if (counts->samples > 0 && counts->engine.late > counts->samples / 10)
     fprintf(stderr, "luapulse: %" PRIu64 " ticks came late: the machine is busy, or the rate too high\n",
             counts->engine.late);
   if (counts->samples == 0 && counts->found > 0)

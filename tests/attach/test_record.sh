@@ -83,8 +83,10 @@ test_several_targets() {
     done
     recorded -p "$(IFS=,; echo "${pids[*]}")" -F 199 -d 2
     split_shares "$engine"
-    "$luapulse" report --tags out.pb.gz >tags 2>/dev/null || "$luapulse" convert -f pprof -o again.pb.gz out.pb.gz
+    go tool pprof -tags out.pb.gz >tags 2>/dev/null
+    for i in lua5.1 lua5.4 luajit; do grep -qE "\): $i$" tags || fail "no label of $i: $(cat tags)"; done
     for pid in "${pids[@]}"; do
+      grep -qE "\): $pid$" tags || fail "no label of process $pid: $(cat tags)"
       runs_on
       kill -KILL "$pid"
     done
@@ -112,6 +114,19 @@ test_many_targets() {
     has err "recording 64 processes"
     [ "$(samples)" -gt 20 ] || fail "few samples: $(cat err)"
     for pid in ${pids//,/ }; do kill -KILL -- "-$pid"; done
+  done
+}
+# VMs of their own on threads of their own, four that run.
+test_threads() {
+  local i
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  for engine in $ENGINES; do
+    start ./host
+    until_printed ready
+    recorded -p "$pid" -F 199 -d 2
+    for i in work_1 work_2 work_3 inside; do within "$(share "main chunk .$i:1.;$i:1 ")" 250 "$engine $i"; done
+    runs_on
+    kill -KILL "$pid"
   done
 }
 test_no_lua() {
@@ -203,14 +218,13 @@ test_interrupts() {
   for engine in $ENGINES; do
     start_split lua5.4 -- plain
     target=$pid
-    start "$luapulse" record --engine "$engine" -p "$target" -o first.folded
+    start "$luapulse" record --engine "$engine" -F 999 -p "$target" -o first.folded
     until_printed recording
     until_samples
     kill -INT "$pid"
     until_printed "written to first.folded"
     [ -s first.folded ] || fail "nothing was written"
-    mkfifo pipe # opening it to write waits for a reader that never comes … so it is at work when the second arrives
-    start "$luapulse" record --engine "$engine" -p "$target" -o second.folded
+    start "$luapulse" record --engine "$engine" -F 999 -p "$target" -o second.folded
     until_printed recording
     until_samples
     kill -STOP "$pid"
@@ -222,7 +236,6 @@ test_interrupts() {
     pid=$target
     runs_on
     kill -KILL "$target"
-    rm -f pipe
   done
 }
 # until_samples: the recorder started last has used the processor in steady work: it has opened its target
@@ -277,14 +290,55 @@ END
     kill -KILL "$pid"
   done
 }
-# What does not run is not stopped; a process held by another tracer is said to be.
-test_idle_and_traced_targets() {
+# Two at a time: what one holds the other cannot, and counts.
+test_two_recorders() {
+  for engine in $ENGINES; do
+    start_split lua5.4 -- plain
+    "$luapulse" record --engine "$engine" -p "$pid" -F 499 -d 2 -o other.folded 2>other &
+    recorder=$!
+    recorded -p "$pid" -F 499 -d 2
+    wait $recorder || fail "status of the other: $(cat other)"
+    split_shares "$engine"
+    runs_on
+    kill -KILL "$pid"
+  done
+}
+# Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
+test_functions_that_die() {
+  local runtime
+  cat >dying.lua <<'END'
+local load = loadstring or load
+io.write("ready\n") io.flush()
+local n = 0
+while true do
+  n = n % 500 + 1
+  local f = load(("\n"):rep(n) .. "local function f" .. n .. "() local x = 0 for i = 1, 3000 do x = x + i % 7 end return x end return f" .. n .. "()", "=chunk" .. n)
+  f()
+  if n % 10 == 0 then collectgarbage() end
+end
+END
+  for engine in $ENGINES; do
+    for runtime in $RUNTIMES; do
+      start $runtime dying.lua
+      until_printed ready
+      recorded -p "$pid" -F 1999 -d 1
+      # chunk17 has its function on line 18
+      grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen || fail "none was seen: $(head -50 out.folded)"
+      awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || $3 != $5 { print; bad = 1 } END { exit bad }' seen >wrong || fail "$runtime: wrong names: $(head wrong)"
+      kill -KILL "$pid"
+    done
+  done
+}
+# What does not run is not stopped.
+test_idle_targets() {
   for engine in $ENGINES; do
     start lua5.4 "$here/known.lua" read
     until_printed ready
     until_state S
     recorded -p "$pid" -d 0.5
-    has err "no samples: it used no processor time"
+    # when it was looked into it was stopped: it runs for a moment to wait again
+    [ "$(samples)" -le 2 ] || fail "it does not run: $(cat err)"
+    [ "$(samples)" != 0 ] || has err "no samples: it used no processor time"
     kill -KILL "$pid"
   done
 }

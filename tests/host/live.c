@@ -7,10 +7,10 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "profile/random.h"
 #include "host.h"
 #include "profile/live_region.h"
 #include "profile/mem.h"
+#include "profile/random.h"
 
 enum { REGION = 512 * 1024 };
 

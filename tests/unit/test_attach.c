@@ -2,8 +2,10 @@
 /* Looking into a process, on this one: marks in bytes, maps, reads that fail, lists of objects that lie. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "attach/process_stat.h"
 #include "attach/vms.h"
 #include "profile/mem.h"
 #include "unit.h"
@@ -218,10 +220,34 @@ static void lists_of_objects(void **state) {
   assert_int_equal(follow((const void *)(uintptr_t)4096, &seen), OBJECTS_BROKEN);
 }
 
+/* -- /proc/PID/stat --------------------------------------------------------------------------------------------------- */
+
+static void stat_of_processes(void **state) {
+  (void)state;
+  process_stat_t own, thread, again, parent;
+  assert_int_equal(prctl(PR_SET_NAME, ") R 1 (x"), 0); /* a name may hold anything */
+  assert_true(process_stat(&own, getpid()));
+  assert_string_equal(own.name, ") R 1 (x");
+  assert_int_equal(own.state, 'R');
+  assert_int_equal(own.parent, getppid());
+  assert_int_equal(own.threads, 1);
+  assert_true(process_stat_of_thread(&thread, getpid(), getpid()));
+  assert_int_equal(thread.started, own.started);
+  assert_true(process_stat(&again, getpid()));
+  assert_int_equal(again.space, own.space);
+  assert_true(process_stat(&parent, getppid()));
+  assert_int_not_equal(parent.space, own.space);
+  assert_false(process_stat(&again, 1 << 23));
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(marks_of_every_lua),   cmocka_unit_test(a_sure_mark_outweighs_the_language),
-    cmocka_unit_test(marks_beyond_number),  cmocka_unit_test(reads_that_fail),
-    cmocka_unit_test(maps_of_this_process), cmocka_unit_test(lists_of_objects),
+    cmocka_unit_test(stat_of_processes),
+    cmocka_unit_test(marks_of_every_lua),
+    cmocka_unit_test(a_sure_mark_outweighs_the_language),
+    cmocka_unit_test(marks_beyond_number),
+    cmocka_unit_test(reads_that_fail),
+    cmocka_unit_test(maps_of_this_process),
+    cmocka_unit_test(lists_of_objects),
 };
 
 UNIT_MAIN(tests)

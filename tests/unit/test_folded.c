@@ -18,14 +18,15 @@ static void stacks_are_written_sorted_and_merged_by_line(void **state) {
   profile_t *p = sample_full();
   size_t len;
   char *text = sample_written(p, folded_write, &len);
-  assert_string_equal(text,
-                      "# luapulse folded: type=cpu unit=nanoseconds program=app.lua\n"
-                      "# luapulse losses: overflow=0 truncated=3 unattributed=0 dropped=0 rate_limited=7\n"
-                      "f (x.lua:1);g (x.lua:1);f (x.lua:1);g (x.lua:1);h (x.lua:1) 50000000\n"
-                      "main chunk (app.lua:12) 10000000\n"
-                      "main chunk (app.lua:12);parse (lib/parse.lua:8) 20000000\n"
-                      "main chunk (app.lua:12);parse (lib/parse.lua:8);string.gsub 50000000\n"
-                      "r (x.lua:1);r (x.lua:1);r (x.lua:1);q (x.lua:1) 30000000\n");
+  assert_string_equal(
+      text,
+      "# luapulse folded: type=cpu unit=nanoseconds program=app.lua\n"
+      "# luapulse losses: overflow=0 truncated=3 unattributed=0 dropped=0 rate_limited=7 gone=0\n"
+      "f (x.lua:1);g (x.lua:1);f (x.lua:1);g (x.lua:1);h (x.lua:1) 50000000\n"
+      "main chunk (app.lua:12) 10000000\n"
+      "main chunk (app.lua:12);parse (lib/parse.lua:8) 20000000\n"
+      "main chunk (app.lua:12);parse (lib/parse.lua:8);string.gsub 50000000\n"
+      "r (x.lua:1);r (x.lua:1);r (x.lua:1);q (x.lua:1) 30000000\n");
   free(text);
   profile_free(p);
 }

@@ -3,10 +3,10 @@
  * that were overwritten or whose writer was killed. */
 #include <stdlib.h>
 
-#include "profile/random.h"
 #include "profile/live.h"
 #include "profile/live_heap.h"
 #include "profile/live_region.h"
+#include "profile/random.h"
 #include "unit.h"
 
 enum { SITES = 8, BLOCKS = 4096, REGION = 4 << 20 };

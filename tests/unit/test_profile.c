@@ -152,7 +152,36 @@ static void running_out_of_memory_while_merging_is_reported(void **state) {
   profile_free(p);
 }
 
+static void a_frozen_profile_takes_nothing_new(void **state) {
+  (void)state;
+  profile_t *p = profile_new();
+  int64_t values[PROFILE_MAX_TYPES] = {3};
+  profile_add_type(p, "samples", "count");
+  uint32_t name = profile_cstring(p, "f");
+  uint32_t stack =
+      profile_stack(p, 0, profile_frame(p, profile_function(p, (profile_function_t){name, name, 0, 1}), 2));
+  assert_true(profile_add(p, stack, 0, values));
+  size_t bytes = profile_bytes(p);
+  p->frozen = true;
+  assert_int_equal(profile_cstring(p, "g"), PROFILE_NONE);
+  assert_int_equal(profile_cstring(p, "f"), name);
+  assert_int_equal(profile_function(p, (profile_function_t){name, name, 0, 5}), PROFILE_NONE);
+  assert_int_equal(profile_frame(p, 0, 99), PROFILE_NONE);
+  assert_int_equal(profile_stack(p, stack, 0), PROFILE_NONE);
+  assert_int_equal(profile_label_set(p, &(profile_label_t){.key = name, .num = 1}, 1), PROFILE_NONE);
+  assert_false(profile_add(p, 0, 0, values));
+  assert_true(profile_add(p, stack, 0, values)); /* what is there is counted */
+  assert_int_equal(p->samples[0].values[0], 6);
+  assert_int_equal(profile_bytes(p), bytes);
+  assert_true(profile_ok(p));
+  p->frozen = false;
+  assert_int_not_equal(profile_cstring(p, "g"), PROFILE_NONE);
+  assert_true(profile_bytes(p) > bytes);
+  profile_free(p);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_frozen_profile_takes_nothing_new),
     cmocka_unit_test(equal_things_are_stored_once),
     cmocka_unit_test(labels_in_any_order_are_the_same_set),
     cmocka_unit_test(values_of_the_same_stack_add_up),

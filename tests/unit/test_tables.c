@@ -160,6 +160,33 @@ static void builtins_are_known_by_their_number(void **state) {
   with_every_layout(take_builtins);
 }
 
+static void wrap(invented_t *vm, tables_t *tables) {
+  const layout_puc_t *l = &vm->layout->puc;
+  static walk_t walk;
+  uint64_t proto;
+  (void)tables;
+  walk.layout = vm->layout;
+  walk.memory = &vm->memory;
+  value_t wrapper = new_c_function(vm, INVENTED_CODE, 1), lua = new_lua_function(vm, &proto, 1);
+  assert_false(table_wraps_coroutine(&walk, wrapper.at));
+  if (is_jit(vm)) return; /* where it has a number */
+  uint64_t count = wrapper.at + l->closure_tag + (l->closure_is_c != LAYOUT_ABSENT ? 3 : 2),
+           upvalue = wrapper.at + l->closure_code + 8;
+  put(vm, count, 1, 1);
+  put(vm, upvalue + 8, l->tag_thread | (vm->layout->language > 51 ? 64 : 0), l->tag_bytes);
+  assert_true(table_wraps_coroutine(&walk, wrapper.at));
+  put(vm, count, 2, 1);
+  assert_false(table_wraps_coroutine(&walk, wrapper.at));
+  assert_false(table_wraps_coroutine(&walk, lua.at));
+  assert_false(table_wraps_coroutine(&walk, proto));
+  assert_false(table_wraps_coroutine(&walk, 12345));
+}
+
+static void what_wraps_a_coroutine_is_seen(void **state) {
+  (void)state;
+  with_every_layout(wrap);
+}
+
 static void take_no_words(invented_t *vm, tables_t *tables) {
   char long_key[80];
   memset(long_key, 'x', sizeof long_key - 1);
@@ -369,6 +396,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(light_functions_have_names),
     cmocka_unit_test(lua_functions_are_known_by_their_mark),
     cmocka_unit_test(builtins_are_known_by_their_number),
+    cmocka_unit_test(what_wraps_a_coroutine_is_seen),
     cmocka_unit_test(keys_that_are_no_words_are_no_names),
     cmocka_unit_test(a_layout_without_tables_gives_no_names),
     cmocka_unit_test(an_entry_counts_when_it_is_found_twice),

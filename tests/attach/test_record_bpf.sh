@@ -1,0 +1,109 @@
+# luapulse record with the engine in the kernel: what only it can do, and what it needs. Where BPF works none of this may be skipped
+# (tests/allowed_skips).
+source "$(dirname "$0")/attach.sh"
+
+needs_bpf() {
+  start sleep 1000
+  "$luapulse" probe -p "$pid" >probed 2>&1
+  "$luapulse" probe "$(command -v lua5.4)" >probed 2>&1
+  grep -q "^ *engine *bpf" probed && return
+  sed -n 's/^ *engine *//p' probed
+  exit 77
+}
+record() { status "$luapulse" record --engine bpf -o out.pb.gz -o out.folded "$@"; }
+recorded() {
+  record "$@"
+  same "$status" 0 "status of record $*: $(cat err)"
+}
+samples() { sed -nE 's/^luapulse: ([0-9]+) samples in .*/\1/p' err; }
+# with_capabilities LIST COMMAND…: as a user that is nobody else, with these and no other
+with_capabilities() {
+  local list=$1
+  shift
+  setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="-all$list" --ambient-caps="-all$list" --bounding-set="-all$list" "$@"
+}
+
+test_it_runs_here() {
+  needs_bpf
+  start lua5.4 "$here/split.lua" plain
+  until_printed ready
+  recorded -p "$pid" -F 499 -d 1
+  has err "with engine bpf"
+  [ "$(samples)" -gt 0 ] || fail "no samples: $(cat err)"
+  has err " 0 lost, 0 unattributed"
+  runs_on
+}
+# CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE are enough for the process of another user; what is missing is named.
+test_three_capabilities_are_enough() {
+  needs_bpf
+  chmod 777 .
+  cp "$luapulse" ./luapulse # where nobody else can go, it could not be run
+  start lua5.4 "$here/split.lua" plain
+  until_printed ready
+  status with_capabilities ,+bpf,+perfmon,+sys_ptrace ./luapulse record --engine bpf -p "$pid" -F 499 -d 1 -o capable.pb.gz
+  same "$status" 0 "status with three capabilities: $(cat err)"
+  [ "$(samples)" -gt 0 ] || fail "no samples: $(cat err)"
+}
+test_what_is_missing_is_named() {
+  needs_bpf
+  local paranoid
+  paranoid=$(cat /proc/sys/kernel/perf_event_paranoid)
+  cp "$luapulse" ./luapulse
+  start lua5.4 "$here/split.lua" plain
+  until_printed ready
+  refused() { # CAPABILITIES MESSAGE
+    status with_capabilities "$1" ./luapulse record --engine bpf -p "$pid" -d 1 -o none.pb.gz
+    same "$status" 1 "status with '$1'"
+    same "$(cat err)" "luapulse record: $2" "message with '$1'"
+    [ ! -e none.pb.gz ] || fail "a file was written with '$1'"
+  }
+  refused ,+bpf,+sys_ptrace "CAP_PERFMON is missing: no BPF program can read user memory (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
+  refused ,+perfmon,+sys_ptrace "CAP_BPF is missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
+  refused "" "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
+  # chosen automatically, and said
+  status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 1 -o /dev/null -f folded
+  has err "with engine ptrace"
+  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing"
+}
+# Deeper than what is kept: the leaves are, and it is said that there is more.
+test_deep_stacks_are_cut() {
+  needs_bpf
+  local runtime
+  for runtime in lua5.1 lua5.4 luajit; do
+    start $runtime -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(5000)'
+    until_printed ready
+    recorded -p "$pid" -F 499 -d 1
+    awk '!/^#/ { if (split($0, frames, ";") != 1025 || frames[1] !~ /truncated/) exit 1; any = 1 } END { exit !any }' out.folded ||
+      fail "$runtime: stacks that are not 1024 deep and cut: $(head -c 300 out.folded)"
+    kill -KILL "$pid"
+  done
+}
+# Threads with VMs of their own, a VM inside of another on one thread, and threads that begin and end meanwhile.
+test_many_vms_and_threads() {
+  needs_bpf
+  local version i
+  for version in 5.1 5.4; do
+    ${CC:-cc} $(pkg-config --cflags lua$version) -o host "$here/threads_host.c" $(pkg-config --libs lua$version) -lpthread || fail "the host does not compile"
+    start ./host
+    until_printed ready
+    recorded -p "$pid" -F 499 -d 2
+    for i in 1 2 3; do grep -q "work_$i:1" out.folded || fail "nothing of work_$i: $(cat out.folded)"; done
+    grep -q "inside:1" out.folded || fail "nothing of the VM inside of another: $(cat out.folded)"
+    ! grep -q "outside.*;.*inside\|inside.*;.*outside" out.folded || fail "stacks of two VMs are one: $(cat out.folded)"
+    kill -KILL "$pid"
+    rm host
+  done
+}
+# A thousand programs one after the other, each gone after some milliseconds, before its functions can be named: which is said, and
+# nothing is made up. Now and then one stays for longer.
+test_a_thousand_short_lived_targets() {
+  needs_bpf
+  recorded -s -F 999 -- bash -c 'for ((i = 0; i < 1000; i++)); do
+    lua5.4 -e "local x = 0 for i = 1, $((i % 50 == 0 ? 20000000 : 100000)) do x = x + i end" || exit 1; done'
+  [ "$(samples)" -gt 100 ] || fail "too little was seen: $(cat err)"
+  awk '!/^#/ && !/^\[outside Lua\] / && !/^(\[gone\];)*\[gone\] / && !/main chunk \(\(command line\)/ { print; bad = 1 } END { exit bad }' out.folded ||
+    fail "stacks that cannot be"
+  [ "$(awk '/main chunk/ { n += $NF } END { print (n > 0) }' out.folded)" = 1 ] || fail "no stack: $(cat out.folded)"
+}
+
+attach_main "$@"

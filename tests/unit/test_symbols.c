@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Names for frames, on prototypes made up in this very process: functions that die, addresses that are used again, caches and profiles
+ * that are full. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "attach/symbols.h"
+#include "invented_proto.h"
+#include "unit.h"
+
+enum { SPACE = 7 };
+
+typedef struct {
+  const layout_t *layout;
+  profile_t *profile;
+  symbols_t *symbols;
+  target_t target;
+  runtimes_t runtimes;
+} fixture_t;
+
+static int set_up(void **state) {
+  fixture_t *x = calloc(1, sizeof *x);
+  x->layout = invented_layout();
+  assert_non_null(x->layout);
+  x->profile = profile_new();
+  x->symbols = symbols_new(x->profile);
+  x->target.process.pid = getpid();
+  x->runtimes.count = 1;
+  x->runtimes.runtimes[0].layout = x->layout;
+  *state = x;
+  return 0;
+}
+
+static int tear_down(void **state) {
+  fixture_t *x = *state;
+  symbols_free(x->symbols);
+  profile_free(x->profile);
+  free(x);
+  return 0;
+}
+
+/* The frame as a walk would have made it now. */
+static walk_frame_t frame_of(const fixture_t *x, const function_t *f, int instruction) {
+  remote_t *remote = calloc(1, sizeof *remote);
+  walk_t *walk = calloc(1, sizeof *walk);
+  walk_proto_t proto;
+  remote_init(remote, getpid());
+  walk->layout = x->layout;
+  walk->memory = &remote->memory;
+  assert_true(walk_proto(walk, address(f->proto), WALK_GUESS, &proto));
+  free(walk);
+  free(remote);
+  return (walk_frame_t){.kind = WALK_LUA,
+                        .proto = address(f->proto),
+                        .mark = walk_mark(&proto),
+                        .pc = address(&f->code[instruction])};
+}
+
+static uint32_t look(fixture_t *x, const walk_frame_t *frame, uint64_t space, bool *gone) {
+  *gone = false;
+  symbols_aim(x->symbols, space, &x->target, &x->runtimes);
+  return symbols_frame(x->symbols, frame, 0, gone);
+}
+
+static void is_frame(const fixture_t *x, uint32_t frame, const char *name, const char *file, int64_t line) {
+  assert_int_not_equal(frame, PROFILE_NONE);
+  const profile_function_t *function = &x->profile->functions[x->profile->frames[frame].function];
+  assert_string_equal(profile_text(x->profile, function->name).data, name);
+  assert_string_equal(profile_text(x->profile, function->file).data, file);
+  assert_int_equal(x->profile->frames[frame].line, line);
+}
+
+static const char text[] = "local function first()\nend\nlocal function second()\nend";
+static const char file[] = "[string \"local function first()...\"]";
+
+static void a_function_is_read_at_first_sight(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 3);
+  walk_frame_t frame = frame_of(x, &f, 5);
+  is_frame(x, look(x, &frame, SPACE, &gone), "second", file, 8);
+  assert_false(gone);
+  frame.pc = 0; /* unknown: the line of its definition */
+  is_frame(x, look(x, &frame, SPACE, &gone), "second", file, 3);
+}
+
+static void functions_of_files_keep_their_place(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, "@nowhere/app.lua", 12);
+  walk_frame_t frame = frame_of(x, &f, 0);
+  uint32_t made = look(x, &frame, SPACE, &gone);
+  is_frame(x, made, "nowhere/app.lua:12", "nowhere/app.lua", 12);
+  define(x->layout, &f, "@nowhere/app.lua", 0);
+  frame = frame_of(x, &f, 4);
+  is_frame(x, look(x, &frame, SPACE, &gone), "main chunk", "nowhere/app.lua", 4);
+}
+
+/* What stands there now is not what stood there: its name is not given to the sample. */
+static void a_function_that_died_unseen_is_gone(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 1);
+  walk_frame_t frame = frame_of(x, &f, 5);
+  define(x->layout, &f, text, 3); /* the address is used again */
+  is_frame(x, look(x, &frame, SPACE, &gone), "[gone]", "", 0);
+  assert_true(gone);
+  walk_frame_t next = frame_of(x, &f, 5);
+  is_frame(x, look(x, &next, SPACE, &gone), "second", file, 8);
+  assert_false(gone);
+  memset(&f, 0, sizeof f); /* nothing is there */
+  next.pc++;
+  next.mark++;
+  is_frame(x, look(x, &next, SPACE, &gone), "[gone]", "", 0);
+  assert_true(gone);
+}
+
+static void a_function_that_was_seen_keeps_its_name(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 1);
+  walk_frame_t frame = frame_of(x, &f, 5), other = frame_of(x, &f, 6);
+  look(x, &frame, SPACE, &gone);
+  memset(&f, 0, sizeof f);
+  is_frame(x, look(x, &frame, SPACE, &gone), "first", file, 6);
+  assert_false(gone);
+  is_frame(x, look(x, &other, SPACE, &gone), "first", file, 0); /* the line cannot be told any more */
+  assert_false(gone);
+  symbols_forget_target(x->symbols, &x->target);
+  gone = false;
+  symbols_aim(x->symbols, SPACE, NULL, NULL); /* it has ended */
+  is_frame(x, symbols_frame(x->symbols, &frame, 0, &gone), "first", file, 6);
+  assert_false(gone);
+}
+
+static void address_spaces_are_apart(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 1);
+  walk_frame_t frame = frame_of(x, &f, 5);
+  look(x, &frame, SPACE, &gone);
+  memset(&f, 0, sizeof f);
+  is_frame(x, look(x, &frame, SPACE + 1, &gone), "[gone]", "", 0);
+  is_frame(x, look(x, &frame, SPACE, &gone), "first", file, 6);
+}
+
+/* More than is kept: all is forgotten, and read again. */
+static void more_frames_than_are_kept(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 3);
+  walk_frame_t frame = frame_of(x, &f, 5);
+  for (uint64_t space = 1; space <= 120000; space++)
+    if (x->profile->frames[look(x, &frame, space, &gone)].line != 8 || gone) fail();
+  is_frame(x, look(x, &frame, 1, &gone), "second", file, 8);
+  assert_true(x->profile->function_count <= 3);
+}
+
+static void a_profile_that_is_full(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 3);
+  walk_frame_t seen = frame_of(x, &f, 5), unseen = frame_of(x, &f, 6);
+  look(x, &seen, SPACE, &gone);
+  x->profile->frozen = true;
+  is_frame(x, look(x, &seen, SPACE, &gone), "second", file, 8);
+  assert_int_equal(look(x, &unseen, SPACE, &gone), PROFILE_NONE);
+  define(x->layout, &f, text, 1);
+  unseen = frame_of(x, &f, 6);
+  assert_int_equal(look(x, &unseen, SPACE, &gone), PROFILE_NONE);
+  assert_true(profile_ok(x->profile));
+  x->profile->frozen = false;
+  is_frame(x, look(x, &unseen, SPACE, &gone), "first", file, 7);
+}
+
+/* Read while its thread stood still, asked for when it was gone. */
+static void a_function_that_was_met_in_time(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone = false;
+  define(x->layout, &f, text, 3);
+  walk_frame_t frames[] = {frame_of(x, &f, 5), frame_of(x, &f, 6)};
+  symbols_aim(x->symbols, SPACE, &x->target, &x->runtimes);
+  symbols_meet(x->symbols, frames, 2, 0);
+  define(x->layout, &f, "=other", 70);
+  is_frame(x, look(x, &frames[0], SPACE, &gone), "second", file, 8);
+  assert_false(gone);
+  is_frame(x, look(x, &frames[1], SPACE, &gone), "second", file, 9);
+  symbols_met(x->symbols);
+  is_frame(x, look(x, &frames[1], SPACE, &gone), "second", file, 9);
+  assert_false(gone);
+}
+
+#define SYMBOLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+static const struct CMUnitTest tests[] = {
+    SYMBOLS_TEST(a_function_is_read_at_first_sight),   SYMBOLS_TEST(functions_of_files_keep_their_place),
+    SYMBOLS_TEST(a_function_that_died_unseen_is_gone), SYMBOLS_TEST(a_function_that_was_seen_keeps_its_name),
+    SYMBOLS_TEST(a_function_that_was_met_in_time),     SYMBOLS_TEST(address_spaces_are_apart),
+    SYMBOLS_TEST(more_frames_than_are_kept),           SYMBOLS_TEST(a_profile_that_is_full),
+};
+
+UNIT_MAIN(tests)
