@@ -89,7 +89,7 @@ static void read_tables(naming_t *n) {
   remote_forget(target->remote); /* the process runs */
   for (size_t i = 0; i < n->runtimes->count; i++) {
     const runtime_t *runtime = &n->runtimes->runtimes[i];
-    if (runtime->layout == NULL) continue;
+    if (runtime->layout == NULL || runtime->vms == NULL) continue;
     target_aim(target, runtime->layout, NULL);
     for (size_t k = 0; k < runtime->vms->count; k++)
       tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
