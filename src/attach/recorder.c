@@ -327,6 +327,10 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   }
 }
 
+profile_t *recorder_window(recorder_t *r) {
+  return recording_window(r->recording);
+}
+
 profile_t *recorder_finish(recorder_t *r) {
   recorder_counts_t counts;
   recorder_counts(r, &counts);

@@ -50,6 +50,9 @@ bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failur
 /* Takes samples for at most so long, less when a signal arrives. */
 bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
 void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
+/* What was sampled since the last window, or the beginning; the caller's from now on. The next window begins, with what is known of names.
+ * Losses are told by recorder_counts(). NULL when memory is out. */
+profile_t *recorder_window(recorder_t *recorder);
 /* The profile so far, whole with comments and losses; the caller's from now on. The recorder can only be freed then. NULL when memory is
  * out. */
 profile_t *recorder_finish(recorder_t *recorder);

@@ -58,17 +58,22 @@ static uint32_t pseudo_frame(profile_t *p, const char *text) {
   return profile_frame(p, profile_function(p, (profile_function_t){name, name, 0, 0}), 0);
 }
 
-static void begin_profile(recording_t *r) {
-  profile_t *p = r->profile;
+static void begin_samples(recording_t *r) {
   static const int64_t nothing[PROFILE_MAX_TYPES];
-  profile_add_type(p, "samples", "count");
-  p->default_type = profile_add_type(p, "cpu", "nanoseconds");
-  p->period_type = p->types[p->default_type];
-  p->period = 1000000000 / (int64_t)r->hz;
+  profile_t *p = r->profile;
   r->outside = profile_stack(p, 0, pseudo_frame(p, "[outside Lua]"));
   r->unreadable = profile_stack(p, 0, pseudo_frame(p, "[unreadable stack]"));
   r->overflow = profile_stack(p, 0, pseudo_frame(p, "[overflow]"));
   profile_add(p, r->overflow, 0, nothing); /* now there is room for it */
+}
+
+static void begin_profile(recording_t *r) {
+  profile_t *p = r->profile;
+  profile_add_type(p, "samples", "count");
+  p->default_type = profile_add_type(p, "cpu", "nanoseconds");
+  p->period_type = p->types[p->default_type];
+  p->period = 1000000000 / (int64_t)r->hz;
+  begin_samples(r);
   r->truncated = pseudo_frame(p, "[truncated]");
   r->key_pid = profile_cstring(p, "pid");
   r->key_tid = profile_cstring(p, "tid");
@@ -184,6 +189,33 @@ profile_t *recording_finish(recording_t *r, const char *engine, const recorder_c
   r->symbols = NULL;
   r->profile = NULL;
   return p;
+}
+
+/* Names take up what is kept from one window to the next. When it is half of the bound, all is read anew. */
+static bool begin_anew(recording_t *r) {
+  profile_t *p = profile_new();
+  if (p == NULL) return false;
+  p->time_nanos = r->profile->time_nanos;
+  text_t program = profile_text(r->profile, r->profile->program);
+  p->program = profile_string(p, program.data, program.len);
+  profile_free(r->profile);
+  r->profile = p;
+  memset(r->threads, 0, THREADS * sizeof *r->threads);
+  begin_profile(r);
+  symbols_change_profile(r->symbols, p);
+  return profile_ok(p);
+}
+
+profile_t *recording_window(recording_t *r) {
+  profile_t *window = profile_new();
+  recording_settle(r);
+  if (window == NULL) return NULL;
+  profile_merge(window, r->profile, 1);
+  profile_drop_samples(r->profile);
+  bool ok = profile_bytes(r->profile) > MOST_BYTES / 2 ? begin_anew(r) : (begin_samples(r), true);
+  if (ok && profile_ok(window)) return window;
+  profile_free(window);
+  return NULL;
 }
 
 void recording_counts(const recording_t *r, recorder_counts_t *counts) {

@@ -74,7 +74,6 @@ struct symbols {
 symbols_t *symbols_new(profile_t *profile) {
   symbols_t *s = mem_alloc(sizeof *s);
   if (s == NULL) return NULL;
-  s->profile = profile;
   s->functions = mem_alloc(FUNCTIONS * sizeof *s->functions);
   s->frames = mem_alloc(FRAMES * sizeof *s->frames);
   s->remote = mem_alloc(sizeof *s->remote);
@@ -82,11 +81,11 @@ symbols_t *symbols_new(profile_t *profile) {
   s->source = mem_alloc(SOURCE_BYTES);
   s->met = mem_alloc(MET * sizeof *s->met);
   s->met_sources = mem_alloc(MET_BYTES);
-  uint32_t name = profile_cstring(profile, "[gone]");
-  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
   if (s->functions != NULL && s->frames != NULL && s->remote != NULL && s->walk != NULL &&
-      s->source != NULL && s->met != NULL && s->met_sources != NULL)
+      s->source != NULL && s->met != NULL && s->met_sources != NULL) {
+    symbols_change_profile(s, profile);
     return s;
+  }
   symbols_free(s);
   return NULL;
 }
@@ -102,6 +101,15 @@ void symbols_free(symbols_t *s) {
   mem_free(s->met);
   mem_free(s->met_sources);
   mem_free(s);
+}
+
+void symbols_change_profile(symbols_t *s, profile_t *profile) {
+  uint32_t name = profile_cstring(profile, "[gone]");
+  s->profile = profile;
+  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
+  memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
+  memset(s->frames, 0, FRAMES * sizeof *s->frames);
+  s->function_count = s->frame_count = 0;
 }
 
 /* -- what is known ------------------------------------------------------------------------------------------------- */

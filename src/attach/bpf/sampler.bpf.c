@@ -85,7 +85,8 @@ static void read_registers(struct bpf_perf_event_data *context, walk_t *walk) {
   walk_registers_t *out = &walk->registers;
 #if defined __TARGET_ARCH_x86
   struct pt_regs *r = (struct pt_regs *)walk->words; /* free yet; the stack is small */
-  if ((int64_t)context->regs.rip < 0)                /* in the kernel: as they were when it was entered */
+  walk->origin.flags = (int64_t)context->regs.rip < 0 ? WALK_IN_KERNEL : 0;
+  if (walk->origin.flags != 0) /* as they were when the kernel was entered */
     bpf_probe_read_kernel(r, sizeof *r, (const void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
   else
     *r = context->regs;
