@@ -50,7 +50,9 @@ static bool parse_line(char *line, map_t *map) {
   map->executable = at[2] == 'x';
   map->offset = strtoull(at + 4, &at, 16);
   at += strspn(at, " ");
-  at += strcspn(at, " "); /* the device */
+  map->device = (uint32_t)strtoul(at, &at, 16) << 20;
+  if (*at == ':') map->device |= (uint32_t)strtoul(at + 1, &at, 16);
+  at += strcspn(at, " ");
   map->inode = strtoull(at, &at, 10);
   map->path = at + strspn(at, " ");
   return true;

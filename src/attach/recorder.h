@@ -11,11 +11,12 @@
 #include "attach/engine.h"
 #include "profile/profile.h"
 
-enum { RECORDER_TARGETS = 256 /* at once */ };
+enum { RECORDER_TARGETS = 512 /* at once */ };
 
 typedef struct {
   uint32_t hz;
   bool follow;         /* children of targets are targets */
+  bool all;            /* every process with a Lua in it is one, also those that begin later */
   bool started;        /* targets were started for the recording, and may be held until the engine is ready */
   const char *command; /* of luapulse, for messages: "record -p 12" */
   /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
