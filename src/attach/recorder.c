@@ -26,7 +26,7 @@ enum {
 };
 
 typedef struct {
-  pid_t pid;
+  pid_t pid, inner;
   int pidfd;  /* -1: the kernel has none; then its end is seen by its state */
   bool given; /* by who asked for the recording; else it is a child that is followed */
   bool stays;
@@ -74,7 +74,9 @@ recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
 
 static void say(recorder_t *r, const recorded_t *t, const char *text) {
   char line[600];
-  snprintf(line, sizeof line, "process %d (%s) %s", (int)t->pid, t->name, text);
+  char inner[48] = "";
+  if (t->inner != t->pid) snprintf(inner, sizeof inner, ", %d in its container", (int)t->inner);
+  snprintf(line, sizeof line, "process %d (%s%s) %s", (int)t->pid, t->name, inner, text);
   r->options.say(r->options.context, false, line);
 }
 
@@ -208,6 +210,7 @@ static recorded_t *add(recorder_t *r, pid_t pid, failure_t *failure) {
     return NULL;
   }
   t->pid = pid;
+  t->inner = process.inner;
   t->pidfd = pidfd_open(pid, 0);
   snprintf(t->name, sizeof t->name, "%s", process.name);
   r->targets[r->count++] = t;
