@@ -35,7 +35,8 @@ static char *read_text(const char *path) {
     return NULL;
   }
   text[used] = '\0';
-  return text;
+  char *fitting = mem_realloc(text, used + 1); /* who has many targets keeps many of them */
+  return fitting != NULL ? fitting : text;
 }
 
 /* "start-end rwxp offset device inode   path", of which the text is cut at the path's end. */

@@ -19,6 +19,9 @@
 #include "cli/output.h"
 #include "cli/record_status.h"
 
+/* Where processes come and go there may always be one that was not looked into yet: it is not waited for longer. */
+static const int64_t ALL_SETTLE_NS = 3000000000;
+
 typedef struct {
   live_options_t live; /* first */
   output_t output;
@@ -146,10 +149,10 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
 
 /* Until the time is over, a signal, or no target is left and none can come. */
 static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
-  int64_t end = INT64_MAX;
+  int64_t end = INT64_MAX, settled = r->live.all ? clock_now() + ALL_SETTLE_NS : INT64_MAX;
   recorder_counts_t counts = {.targets = 1, .waiting = 1};
   while (live_ended_by == 0 && (counts.targets > 0 || r->live.all) && clock_now() < end) {
-    if (counts.waiting == 0 && end == INT64_MAX && r->seconds > 0)
+    if ((counts.waiting == 0 || clock_now() > settled) && end == INT64_MAX && r->seconds > 0)
       end = clock_now() + (int64_t)(r->seconds * 1e9); /* now all that are sampled are */
     int64_t left = end - clock_now();
     if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
