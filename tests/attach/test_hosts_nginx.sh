@@ -204,5 +204,30 @@ test_a_worker_dies() {
     kill "$wrk" "$master"
   done
 }
+# One table of all, or of each by its label; memory stays bounded.
+test_64_workers() {
+  local worker seen=0 most
+  for engine in $ENGINES; do
+    workers=64 start_nginx
+    load /hello
+    wrk=$pid
+    start "$luapulse" record --engine "$engine" -p "$(worker_list)" -d 4 -o out.pb.gz -o out.folded
+    wait_for samples_threads 64
+    while [ -e "/proc/$pid/status" ] && grep VmHWM "/proc/$pid/status" >hwm.new 2>/dev/null; do
+      cp hwm.new hwm
+      read -rt 0.1 <> <(:)
+    done
+    most=$(awk '{ print $2 }' hwm)
+    [ "$most" -lt 102400 ] || fail "the recorder took $most KiB"
+    for worker in $(worker_pids); do
+      "$luapulse" report --where "pid=$worker" out.pb.gz >report 2>err || continue
+      has report "luapulse"
+      seen=$((seen + 1))
+    done
+    [ "$seen" -ge 48 ] || fail "samples of $seen workers only" # each has a timer; not each has a sample
+    expect_phases
+    kill "$wrk" "$master"
+  done
+}
 
 attach_main "$@"
