@@ -46,8 +46,7 @@ struct recording {
   uint32_t key_pid, key_tid, key_thread, key_process, key_nspid, key_vmstate, key_trace;
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
-  size_t processes;
-  int64_t began; /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
+  int64_t began;   /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
   uint32_t hz;
   recorder_counts_t counts;
 };
@@ -133,7 +132,7 @@ void recording_describe(recording_t *r, const target_t *target, const runtimes_t
   if (r->began == 0) begin_time(r);
   profile_t *p = r->profile;
   const process_t *process = &target->process;
-  if (r->processes++ == 0)
+  if (p->program == 0)
     p->program = profile_cstring(p, process->command[0] != '\0' ? process->command : process->name);
   for (size_t i = 0; i < runtimes->count; i++) {
     const runtime_t *runtime = &runtimes->runtimes[i];
@@ -172,8 +171,8 @@ profile_t *recording_finish(recording_t *r, const char *engine, const recorder_c
   snprintf(text, sizeof text, "luapulse %s, %s, cpu clock at %u Hz, engine %s, from outside",
            LUAPULSE_VERSION, r->luas, r->hz, engine);
   comment(p, text);
-  snprintf(text, sizeof text, "processes: %zu", r->processes);
-  if (r->processes > 1) comment(p, text);
+  snprintf(text, sizeof text, "processes: %" PRIu64, counts->found);
+  if (counts->found > 1) comment(p, text);
   comment_reasons(p, counts);
   if (counts->engine.stops > 0) {
     snprintf(text, sizeof text, "threads were stopped %" PRIu64 " times, for %.0f us on the average",
@@ -286,7 +285,8 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
 
 static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
-  int64_t values[PROFILE_MAX_TYPES] = {1, p->period};
+  int64_t values[PROFILE_MAX_TYPES] = {
+      1, sample->origin.weight != 0 ? (int64_t)sample->origin.weight : p->period};
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS, stack;
   r->counts.samples++;
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;

@@ -205,6 +205,12 @@ static naming_t *naming_of_target(symbols_t *s) {
 
 /* -- reading ---------------------------------------------------------------------------------------------------------- */
 
+/* A line that is not within the function: the prototype was freed, and its lines are another's by now. */
+static bool lies_outside(const walk_proto_t *proto, int32_t line) {
+  if (line <= 0 || proto->line <= 0 || proto->last_line < proto->line) return false;
+  return line < proto->line || line > proto->last_line;
+}
+
 /* Reads the function of a frame, its source to `source` unless that is NULL. */
 static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, char *source,
                                size_t room) {
@@ -213,9 +219,10 @@ static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t
   if (!aim_at_memory(s, runtime) || !walk_proto(s->walk, frame->proto, WALK_GUESS, &proto) ||
       walk_mark(&proto) != frame->mark)
     return reading;
-  reading.there = true;
   reading.defined = proto.line;
   reading.line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
+  reading.there = !lies_outside(&proto, reading.line);
+  if (!reading.there) return reading;
   if (source == NULL) return reading;
   reading.source = source;
   if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;

@@ -64,9 +64,9 @@ typedef enum {
 
 /* Whose stack it is, for who hands it on; a walk does not look at it. */
 typedef struct {
-  uint64_t time; /* CLOCK_MONOTONIC, ns */
-  uint64_t
-      space; /* tells address spaces of one process number apart: it changes with exec, a forked child has another */
+  uint64_t time;   /* CLOCK_MONOTONIC, ns */
+  uint64_t weight; /* CPU time that the sample stands for, ns; 0: the period */
+  uint64_t space;  /* tells address spaces apart: it changes with exec, a forked child has another */
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */

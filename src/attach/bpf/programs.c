@@ -70,14 +70,12 @@ static uint32_t own_pid_space(void) {
 }
 
 /* An object of which one program is loaded; its maps are those of the base, once there is one. */
-static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, uint32_t one_in,
-                            failure_t *failure) {
+static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, failure_t *failure) {
   struct sampler *object = sampler__open();
   if (object == NULL) {
     refused(programs->command, errno, failure);
     return NULL;
   }
-  object->rodata->one_in = one_in;
   object->rodata->pid_space = own_pid_space();
   bpf_program__set_autoload(object->progs.tick, kind == NULL);
   bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
@@ -91,6 +89,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
     error = bpf_map__reuse_fd(object->maps.walks, bpf_map__fd(base->maps.walks));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.targets, bpf_map__fd(base->maps.targets));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.threads, bpf_map__fd(base->maps.threads));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.periods, bpf_map__fd(base->maps.periods));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.samples, bpf_map__fd(base->maps.samples));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.lost, bpf_map__fd(base->maps.lost));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.walkers, bpf_map__fd(base->maps.walkers));
@@ -102,7 +101,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   return NULL;
 }
 
-programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure) {
+programs_t *programs_open(const char *command, failure_t *failure) {
   libbpf_set_print(silent);
   if (!can_run(command, failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
@@ -111,7 +110,7 @@ programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failu
     return NULL;
   }
   *programs = (programs_t){.command = command, .processors = libbpf_num_possible_cpus()};
-  programs->base = programs->processors > 0 ? load(programs, NULL, one_in, failure) : NULL;
+  programs->base = programs->processors > 0 ? load(programs, NULL, failure) : NULL;
   if (programs->base != NULL) return programs;
   programs_close(programs);
   return NULL;
@@ -134,7 +133,7 @@ bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *
   }
   if (programs->count == MOST_WALKERS)
     return failure_set(failure, "there are more kinds of Lua than %d among the processes", MOST_WALKERS);
-  struct sampler *object = load(programs, kind, 1, failure);
+  struct sampler *object = load(programs, kind, failure);
   if (object == NULL) return false;
   uint32_t fd = (uint32_t)bpf_program__fd(object->progs.walk_one);
   *place = programs->count;
@@ -163,6 +162,19 @@ bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t 
 
 void programs_drop_target(programs_t *programs, uint32_t pid) {
   bpf_map_delete_elem(bpf_map__fd(programs->base->maps.targets), &pid);
+}
+
+void programs_set_period(programs_t *programs, uint32_t tid, uint64_t period) {
+  int map = bpf_map__fd(programs->base->maps.periods);
+  bpf_period_t set = {.now = 0};
+  bpf_map_lookup_elem(map, &tid, &set);
+  set = (bpf_period_t){period, set.now, set.now != 0 ? set.turn + 1 : 0};
+  bpf_map_update_elem(map, &tid, &set,
+                      BPF_ANY); /* without room for it, samples weigh what the first period was */
+}
+
+void programs_drop_period(programs_t *programs, uint32_t tid) {
+  bpf_map_delete_elem(bpf_map__fd(programs->base->maps.periods), &tid);
 }
 
 uint64_t programs_lost(programs_t *programs) {

@@ -50,7 +50,6 @@ struct vm_area_struct {
   unsigned long vm_start, vm_end;
 } __attribute__((preserve_access_index));
 
-const volatile uint32_t one_in = 1; /* ticks is a sample, by chance */
 const volatile uint32_t
     pid_space; /* inode of the recorder's PID namespace, by which it calls processes; 0: the kernel's own */
 const volatile uint32_t turn;    /* of this program among those of a process */
@@ -77,6 +76,14 @@ struct {
   __type(value, bpf_thread_t);
   __uint(max_entries, BPF_MAX_THREADS);
 } threads SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __type(key, uint32_t);
+  __type(value, bpf_period_t);
+  __uint(max_entries, BPF_MAX_THREADS);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+} periods SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -202,6 +209,7 @@ static uint64_t current_id(void) {
 static void begin(walk_t *walk, uint64_t space) {
   uint64_t id = current_id();
   walk->origin.time = bpf_ktime_get_ns();
+  walk->origin.weight = 0;
   walk->origin.space = space;
   walk->origin.pid = (int32_t)(id >> 32);
   walk->origin.tid = (int32_t)id;
@@ -213,6 +221,16 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->trace = 0;
   walk->truncated = false;
   walk->collector_marked = false;
+}
+
+/* What the thread has run since its last sample, in the mean. Where the period was changed meanwhile the last one had come to an end
+ * somewhere: half of it, then. An event that was inherited keeps the period it began with. */
+static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid) {
+  const bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
+  if (period == NULL) return context->sample_period;
+  uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
+  thread->period_turn = period->turn;
+  return weight;
 }
 
 static void aim(walk_t *walk, const bpf_target_t *target, const bpf_thread_t *thread) {
@@ -252,9 +270,11 @@ int walk_one(struct bpf_perf_event_data *context) {
   uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
-  bpf_thread_t *thread = thread_of((uint32_t)current_id());
+  uint32_t tid = (uint32_t)current_id();
+  bpf_thread_t *thread = thread_of(tid);
   if (walk == NULL || target == NULL || thread == NULL) return 0;
   if (turn == 0) {
+    walk->origin.weight = weigh(context, thread, tid);
     read_registers(context, walk);
     find_stack(thread, walk->registers.sp);
   }
@@ -275,7 +295,6 @@ int walk_one(struct bpf_perf_event_data *context) {
 SEC("perf_event")
 int tick(struct bpf_perf_event_data *context) {
   uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
-  if (one_in > 1 && bpf_get_prandom_u32() % one_in != 0) return 0;
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   if (walk == NULL) return 0;
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
