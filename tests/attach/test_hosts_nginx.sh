@@ -94,9 +94,9 @@ line_of() { grep -nF -- "$1" nginx.conf | cut -d: -f1 | sed -n "${2:-1}p"; }
 expect_phases() {
   local content access timer
   content=$(line_of content_by_lua_block) access=$(line_of access_by_lua_block) timer=$(line_of init_worker_by_lua_block)
-  stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):5\);[^;]* \(content_by_lua\(nginx.conf:$content\):3\);app.render \([^;]*/app.lua:9\);spin \([^;]*/app.lua:4\)"
+  stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):5\);answer \(content_by_lua\(nginx.conf:$content\):3\);app.render \([^;]*/app.lua:9\);spin \([^;]*/app.lua:4\)"
   stacks "^main chunk \(access_by_lua\(nginx.conf:$access\):2\);(app.check \([^;]*/app.lua:13\);)?spin \([^;]*/app.lua:4\)"
-  stacks "^[^;]*\(init_worker_by_lua\(nginx.conf:$timer\):2\);(app.check [^;]*;)?spin \([^;]*/app.lua:4\)"
+  stacks "^again \(init_worker_by_lua\(nginx.conf:$timer\):2\);(app.check [^;]*;)?spin \([^;]*/app.lua:4\)"
   on_top spin
 }
 test_phases_and_timers() {
