@@ -43,7 +43,7 @@ bool inline_source_parse(inline_source_t *source, const char *name, size_t len) 
     return false;
   memcpy(source->directive, text, (size_t)(brace - text));
   memcpy(source->file, brace + 1, (size_t)(colon - brace - 1));
-  return line > 0 && strchr(source->file, '/') == NULL;
+  return line > 0 && source->file[0] != '\0';
 }
 
 /* The directive in a line of the file, not behind a comment's sign; NULL: it is not there. */
@@ -99,15 +99,24 @@ static bool look_at_includes(hunt_t *h, const char *text, size_t len, unsigned d
   return false;
 }
 
+/* Whether the path ends as the chunk has it: below the folder of the main file, or with its beginning left out. */
+static bool is_file(const char *path, const char *file) {
+  static const char dots[] = "...";
+  bool cut = strncmp(file, dots, sizeof dots - 1) == 0;
+  if (cut) file += sizeof dots - 1;
+  size_t len = strlen(path), end = strlen(file);
+  return end > 0 && len > end && strcmp(path + len - end, file) == 0 &&
+         (cut || file[0] == '/' || path[len - end - 1] == '/');
+}
+
 /* True when it, or what it includes, is the file. */
 static bool look_into(hunt_t *h, const char *path, unsigned deep) {
-  const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
   size_t len;
   if (h->files_left == 0) return false;
   h->files_left--;
   char *text = source_read_file(path, &len);
   if (text == NULL) return false;
-  bool found = strcmp(base, h->source->file) == 0 && inline_source_text(h->source, text, len) != NULL;
+  bool found = is_file(path, h->source->file) && inline_source_text(h->source, text, len) != NULL;
   if (found) snprintf(h->path, h->size, "%s", path);
   if (!found && deep < DEEP) found = look_at_includes(h, text, len, deep);
   mem_free(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lua that stands in nginx's configuration: `content_by_lua_block { … }` at line 42 of nginx.conf is a chunk "=content_by_lua(nginx.conf:42)".
  *
- * The chunk's name has no folder. The file is looked for where the master process was told to find its configuration, where packages put it,
+ * The chunk's name has no folder, or one below that of the main file. The file is looked for where the master process was told to find its configuration, where packages put it,
  * and among what that includes; one counts in which the directive stands at that very line. */
 #ifndef LUAPULSE_ATTACH_INLINE_SOURCE_H
 #define LUAPULSE_ATTACH_INLINE_SOURCE_H
@@ -13,7 +13,7 @@
 
 typedef struct {
   char directive[64]; /* "content_by_lua" */
-  char file[128];     /* "nginx.conf" */
+  char file[128];     /* "nginx.conf", "sites/shop.conf"; of a long one its end, behind dots */
   uint32_t line;      /* where the directive stands */
 } inline_source_t;
 

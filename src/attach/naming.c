@@ -194,10 +194,19 @@ static void place_lua(const naming_function_t *f, named_t *named) {
   snprintf(named->place, sizeof named->place, "%.*s%s", (int)len, file.bytes + (file.len - len), line);
 }
 
+size_t naming_chunk(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  static const char script[] = "@user_script";
+  if (f->source != NULL && f->source_len == sizeof script - 1 &&
+      memcmp(f->source, script, sizeof script - 1) == 0 && naming_held(n, f, name) > 0 &&
+      strncmp(name, script + 1, sizeof script - 2) == 0)
+    return strlen(name);
+  return (size_t)snprintf(name, NAMING_NAME, "main chunk");
+}
+
 static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
   place_lua(f, named);
   if (f->defined == 0) {
-    snprintf(named->name, sizeof named->name, "main chunk");
+    naming_chunk(n, f, named->name);
     return;
   }
   if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0) return;

@@ -143,6 +143,24 @@ test_a_file() {
     kill "$pid" "$master"
   done
 }
+# The file is another than the one that the master was told, and there are others of its name.
+test_included_files() {
+  engine=bpf
+  free_port
+  settings "$port"
+  mkdir -p sites other
+  awk '/^  server \{/ { on = 1 } on { print > "sites/shop.conf" } !on { print } on && /^  \}/ { on = 0; print "  include other/*.conf;\n  include sites/*.conf;" }' nginx.conf >main.conf
+  sed 's/answer/wrong/; 1s/^/#\n/; /listen/d; s/location /location \/other/' sites/shop.conf >other/shop.conf
+  start nginx -p "$PWD/" -c main.conf
+  master=$pid
+  wait_for listens
+  wait_for has_workers
+  load /hello
+  recorded -p "$(worker_list)" -F 299 -d 2
+  stacks "^main chunk \(content_by_lua\(sites/shop.conf:[0-9]+\):5\);answer \(content_by_lua\(sites/shop.conf:[0-9]+\):3\);app.render "
+  no_stacks wrong
+  kill "$pid" "$master"
+}
 # Coroutines that wait are there, too: the one that sleeps, with where it does.
 test_dump_and_probe() {
   local i

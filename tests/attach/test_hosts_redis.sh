@@ -47,8 +47,8 @@ test_scripts_and_functions() {
     start_redis
     load
     recorded -p "$redis" -F 299 -d 2
-    stacks '^main chunk \(user_script:9\);[^;]* \(user_script:3\)'
-    stacks '^main chunk \(user_script:8\);redis.call \(\[C\]'
+    stacks "^user_script:$sha \(user_script:9\);[^;]* \(user_script:3\)"
+    stacks "^user_script:$sha \(user_script:8\);redis.call \(\[C\]"
     stacks '^[^;]* \(user_function:8\);[^;]* \(user_function:4\)'
     pid=$redis runs_on
     same "$(ask FCALL price 0 10)" 27 "what redis answers"
