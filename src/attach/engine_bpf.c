@@ -130,7 +130,7 @@ static void vary_some(engine_bpf_t *e) {
       uint64_t period = vary(e);
       if (events++ == VARIED) return;
       const event_t *event = &ticked->events[e->vary_one];
-      programs_set_period(e->programs, (uint32_t)event->tid, period);
+      if (!programs_set_period(e->programs, (uint32_t)event->tid, period)) continue;
       ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period); /* threads may have ended */
     }
   }

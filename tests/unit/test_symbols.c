@@ -41,18 +41,9 @@ static int tear_down(void **state) {
 
 /* The frame as a walk would have made it now. */
 static walk_frame_t frame_of(const fixture_t *x, const function_t *f, int instruction) {
-  remote_t *remote = calloc(1, sizeof *remote);
-  walk_t *walk = calloc(1, sizeof *walk);
-  walk_proto_t proto;
-  remote_init(remote, getpid());
-  walk->layout = x->layout;
-  walk->memory = &remote->memory;
-  assert_true(walk_proto(walk, address(f->proto), WALK_GUESS, &proto));
-  free(walk);
-  free(remote);
   return (walk_frame_t){.kind = WALK_LUA,
                         .proto = address(f->proto),
-                        .mark = walk_mark(&proto),
+                        .mark = mark_of(x->layout, f),
                         .pc = address(&f->code[instruction])};
 }
 

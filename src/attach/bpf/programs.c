@@ -16,7 +16,11 @@
 #include "sampler.skel.h"
 #pragma GCC diagnostic pop
 
-enum { MOST_WALKERS = 64 /* as many as the program array has places */ };
+enum {
+  MOST_WALKERS = 64, /* as many as the program array has places */
+  TICKS_OF_A_PERIOD =
+      4 /* at least: a change begins it anew, and a thread that runs little would never get to its end */
+};
 
 typedef struct {
   walker_kind_t kind;
@@ -164,13 +168,13 @@ void programs_drop_target(programs_t *programs, uint32_t pid) {
   bpf_map_delete_elem(bpf_map__fd(programs->base->maps.targets), &pid);
 }
 
-void programs_set_period(programs_t *programs, uint32_t tid, uint64_t period) {
+bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period) {
   int map = bpf_map__fd(programs->base->maps.periods);
   bpf_period_t set = {.now = 0};
-  bpf_map_lookup_elem(map, &tid, &set);
-  set = (bpf_period_t){period, set.now, set.now != 0 ? set.turn + 1 : 0};
-  bpf_map_update_elem(map, &tid, &set,
-                      BPF_ANY); /* without room for it, samples weigh what the first period was */
+  bool changes = bpf_map_lookup_elem(map, &tid, &set) == 0;
+  if (changes && set.ticks < TICKS_OF_A_PERIOD) return false;
+  set = (bpf_period_t){period, set.now, changes ? set.turn + 1 : 0, 0};
+  return bpf_map_update_elem(map, &tid, &set, BPF_ANY) == 0; /* without room for it, it stays as it is */
 }
 
 void programs_drop_period(programs_t *programs, uint32_t tid) {

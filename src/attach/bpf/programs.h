@@ -26,8 +26,9 @@ int programs_tick_fd(const programs_t *programs);
 int programs_samples_fd(const programs_t *programs); /* the ring */
 bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t *target);
 void programs_drop_target(programs_t *programs, uint32_t pid);
-/* Of a thread with an event of its own, whenever it is changed. */
-void programs_set_period(programs_t *programs, uint32_t tid, uint64_t period);
+/* Of a thread with an event of its own, at first and when it is to be changed. False: it stays, there were too few ticks since the last
+ * change. */
+bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period);
 void programs_drop_period(programs_t *programs, uint32_t tid);
 
 uint64_t programs_lost(programs_t *programs);

@@ -226,10 +226,11 @@ static void begin(walk_t *walk, uint64_t space) {
 /* What the thread has run since its last sample, in the mean. Where the period was changed meanwhile the last one had come to an end
  * somewhere: half of it, then. An event that was inherited keeps the period it began with. */
 static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid) {
-  const bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
+  bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
   if (period == NULL) return context->sample_period;
   uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
   thread->period_turn = period->turn;
+  period->ticks++;
   return weight;
 }
 

@@ -41,6 +41,7 @@ typedef struct {
 typedef struct {
   uint64_t now, before; /* ns of CPU time */
   uint64_t turn;        /* how often it was changed */
+  uint64_t ticks;       /* since then; counted by the program */
 } bpf_period_t;
 
 #endif
