@@ -45,9 +45,11 @@ test_many() {
   local read most
   engine=bpf
   alone '
-    for i in {1..150}; do lua5.4 -e "print(1) io.stdout:flush() local x = 0 while true do for i = 1, 1e5 do x = x + i end os.execute(\"exec sleep 0.5\") end" >ready.$i & done
+    mkfifo never
+    sleep 1000 >never & # it is never written to
+    for i in {1..150}; do lua5.4 -e "print(1) io.stdout:flush() io.read()" >ready.$i <never & done
     until [ "$(cat ready.* | wc -l)" = 150 ]; do sleep 0.05; done
-    "$luapulse" record --all -d 2 2>said &
+    "$luapulse" record --all -d 3 2>said &
     recorder=$!
     while kill -0 $recorder 2>/dev/null; do
       cat /proc/$recorder/io >io.new 2>/dev/null && [ -s io.new ] && cp io.new io
