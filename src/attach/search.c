@@ -21,8 +21,9 @@ enum {
   MOST_CHUNKS = 512,       /* of a file */
   FIRST_NS = 20 * 1000000, /* between looks into a process: at first … */
   DOUBLINGS = 9,           /* … and at last: ten seconds */
-  TOLD_DOUBLINGS = 12,     /* a Lua that has no VM yet: it is stopped for a moment each time */
-  LOOK_NS = 20 * 1000000   /* for all that is due, but at the first look */
+  TOLD_FIRST = 8, /* where a Lua is, five seconds at first, for it is stopped for a moment each time … */
+  TOLD_DOUBLINGS = 12,   /* … and at last a minute and a half */
+  LOOK_NS = 20 * 1000000 /* for all that is due, but at the first look */
 };
 
 typedef struct {
@@ -150,6 +151,7 @@ static bool look_at(search_t *s, seen_t *p, int64_t now, search_each_t *each, vo
   p->space = stat.space;
   bool found = maps_lua(s, p->pid);
   unsigned most = found ? TOLD_DOUBLINGS : DOUBLINGS;
+  if (found && p->looks < TOLD_FIRST) p->looks = TOLD_FIRST;
   p->due = now + ((int64_t)FIRST_NS << (p->looks < most ? p->looks : most));
   p->looks++;
   if (found) each(context, p->pid);
