@@ -21,7 +21,7 @@ enum {
   MOST_CHUNKS = 512,       /* of a file */
   FIRST_NS = 20 * 1000000, /* between looks into a process: at first … */
   DOUBLINGS = 9,           /* … and at last: ten seconds */
-  TOLD_FIRST = 8, /* where a Lua is, five seconds at first, for it is stopped for a moment each time … */
+  TOLD_FIRST = 8, /* where a Lua is, whoever is told stops it for a moment: after five seconds at first … */
   TOLD_DOUBLINGS = 12,   /* … and at last a minute and a half */
   LOOK_NS = 20 * 1000000 /* for all that is due, but at the first look */
 };
@@ -35,8 +35,8 @@ typedef struct {
 typedef struct {
   pid_t pid;
   uint64_t space;
-  unsigned looks;
-  int64_t due; /* CLOCK_MONOTONIC, ns */
+  unsigned looks, told;
+  int64_t due, told_due; /* CLOCK_MONOTONIC, ns: to look at it, to tell of it again */
 } seen_t;
 
 struct search {
@@ -147,14 +147,14 @@ static void on_new(void *context, pid_t pid, pid_t parent) {
 static bool look_at(search_t *s, seen_t *p, int64_t now, search_each_t *each, void *context) {
   process_stat_t stat;
   if (!process_stat(&stat, p->pid)) return false;
-  if (stat.space != p->space) p->looks = 0;
-  p->space = stat.space;
-  bool found = maps_lua(s, p->pid);
-  unsigned most = found ? TOLD_DOUBLINGS : DOUBLINGS;
-  if (found && p->looks < TOLD_FIRST) p->looks = TOLD_FIRST;
-  p->due = now + ((int64_t)FIRST_NS << (p->looks < most ? p->looks : most));
+  if (stat.space != p->space) *p = (seen_t){.pid = p->pid, .space = stat.space}; /* another program */
+  p->due = now + ((int64_t)FIRST_NS << (p->looks < DOUBLINGS ? p->looks : DOUBLINGS));
   p->looks++;
-  if (found) each(context, p->pid);
+  if (!maps_lua(s, p->pid) || now < p->told_due) return true;
+  unsigned pause = p->told + TOLD_FIRST;
+  p->told_due = now + ((int64_t)FIRST_NS << (pause < TOLD_DOUBLINGS ? pause : TOLD_DOUBLINGS));
+  p->told++;
+  each(context, p->pid);
   return true;
 }
 

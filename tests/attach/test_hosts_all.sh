@@ -19,8 +19,9 @@ test_those_that_run_and_those_that_begin() {
       sleep 1 # the recording is under way, or they are just there from the beginning
       luajit "$here/split.lua" plain >/dev/null &
       (sleep 0.3; exec lua5.1 "$here/split.lua" plain >/dev/null) & # another program first
+      lua5.3 -e "os.execute([[sleep 0.7; exec lua5.2 $here/split.lua plain >ready.2]])" & # that was a Lua when it began
       wait $recorder'
-    for name in lua5.4 luajit lua5.1; do
+    for name in lua5.4 luajit lua5.1 lua5.2; do
       "$luapulse" report --where "process=$name" out.pb.gz >report 2>err || fail "nothing of $name: $(cat err)"
       has report burn
     done
