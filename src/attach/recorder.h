@@ -11,11 +11,12 @@
 #include "attach/engine.h"
 #include "profile/profile.h"
 
-enum { RECORDER_TARGETS = 256 /* at once */ };
+enum { RECORDER_TARGETS = 512 /* at once */ };
 
 typedef struct {
   uint32_t hz;
   bool follow;         /* children of targets are targets */
+  bool all;            /* every process with a Lua in it is one, also those that begin later */
   bool started;        /* targets were started for the recording, and may be held until the engine is ready */
   const char *command; /* of luapulse, for messages: "record -p 12" */
   /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
@@ -50,6 +51,9 @@ bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failur
 /* Takes samples for at most so long, less when a signal arrives. */
 bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
 void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
+/* What was sampled since the last window, or the beginning; the caller's from now on. The next window begins, with what is known of names.
+ * Losses are told by recorder_counts(). NULL when memory is out. */
+profile_t *recorder_window(recorder_t *recorder);
 /* The profile so far, whole with comments and losses; the caller's from now on. The recorder can only be freed then. NULL when memory is
  * out. */
 profile_t *recorder_finish(recorder_t *recorder);

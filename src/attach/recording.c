@@ -18,7 +18,7 @@ enum {
   TAKEN = 64,             /* samples that wait … */
   TAKEN_FRAMES = 1 << 15, /* … with their frames */
   LUAS = 128,
-  LABELS = 6
+  LABELS = 7
 };
 
 /* Threads have names, which are labels. */
@@ -26,6 +26,7 @@ typedef struct {
   uint64_t space;
   pid_t tid;
   uint32_t name, process; /* strings */
+  pid_t inner;            /* its process, in its own PID namespace */
 } thread_name_t;
 
 typedef struct {
@@ -42,7 +43,7 @@ struct recording {
   symbols_t *symbols;
   uint32_t outside, unreadable, overflow; /* stacks */
   uint32_t truncated;                     /* frame */
-  uint32_t key_pid, key_tid, key_thread, key_process, key_vmstate, key_trace;
+  uint32_t key_pid, key_tid, key_thread, key_process, key_nspid, key_vmstate, key_trace;
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
   int64_t began;   /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
@@ -57,22 +58,28 @@ static uint32_t pseudo_frame(profile_t *p, const char *text) {
   return profile_frame(p, profile_function(p, (profile_function_t){name, name, 0, 0}), 0);
 }
 
-static void begin_profile(recording_t *r) {
-  profile_t *p = r->profile;
+static void begin_samples(recording_t *r) {
   static const int64_t nothing[PROFILE_MAX_TYPES];
-  profile_add_type(p, "samples", "count");
-  p->default_type = profile_add_type(p, "cpu", "nanoseconds");
-  p->period_type = p->types[p->default_type];
-  p->period = 1000000000 / (int64_t)r->hz;
+  profile_t *p = r->profile;
   r->outside = profile_stack(p, 0, pseudo_frame(p, "[outside Lua]"));
   r->unreadable = profile_stack(p, 0, pseudo_frame(p, "[unreadable stack]"));
   r->overflow = profile_stack(p, 0, pseudo_frame(p, "[overflow]"));
   profile_add(p, r->overflow, 0, nothing); /* now there is room for it */
+}
+
+static void begin_profile(recording_t *r) {
+  profile_t *p = r->profile;
+  profile_add_type(p, "samples", "count");
+  p->default_type = profile_add_type(p, "cpu", "nanoseconds");
+  p->period_type = p->types[p->default_type];
+  p->period = 1000000000 / (int64_t)r->hz;
+  begin_samples(r);
   r->truncated = pseudo_frame(p, "[truncated]");
   r->key_pid = profile_cstring(p, "pid");
   r->key_tid = profile_cstring(p, "tid");
   r->key_thread = profile_cstring(p, "thread");
   r->key_process = profile_cstring(p, "process");
+  r->key_nspid = profile_cstring(p, "nspid");
   r->key_vmstate = profile_cstring(p, "vmstate");
   r->key_trace = profile_cstring(p, "trace");
 }
@@ -185,6 +192,33 @@ profile_t *recording_finish(recording_t *r, const char *engine, const recorder_c
   return p;
 }
 
+/* Names take up what is kept from one window to the next. When it is half of the bound, all is read anew. */
+static bool begin_anew(recording_t *r) {
+  profile_t *p = profile_new();
+  if (p == NULL) return false;
+  p->time_nanos = r->profile->time_nanos;
+  text_t program = profile_text(r->profile, r->profile->program);
+  p->program = profile_string(p, program.data, program.len);
+  profile_free(r->profile);
+  r->profile = p;
+  memset(r->threads, 0, THREADS * sizeof *r->threads);
+  begin_profile(r);
+  symbols_change_profile(r->symbols, p);
+  return profile_ok(p);
+}
+
+profile_t *recording_window(recording_t *r) {
+  profile_t *window = profile_new();
+  recording_settle(r);
+  if (window == NULL) return NULL;
+  profile_merge(window, r->profile, 1);
+  profile_drop_samples(r->profile);
+  bool ok = profile_bytes(r->profile) > MOST_BYTES / 2 ? begin_anew(r) : (begin_samples(r), true);
+  if (ok && profile_ok(window)) return window;
+  profile_free(window);
+  return NULL;
+}
+
 void recording_counts(const recording_t *r, recorder_counts_t *counts) {
   *counts = r->counts;
 }
@@ -201,8 +235,9 @@ static const thread_name_t *thread_of(recording_t *r, const walk_origin_t *origi
   thread_name_t *t = &r->threads[(key >> 32) % THREADS];
   if (t->space == origin->space && t->tid == origin->tid) return t;
   uint32_t name = name_of(r->profile, origin->pid, origin->tid);
+  pid_t inner = process_inner(origin->pid);
   uint32_t process = origin->pid == origin->tid ? name : name_of(r->profile, origin->pid, origin->pid);
-  *t = (thread_name_t){origin->space, origin->tid, name, process};
+  *t = (thread_name_t){origin->space, origin->tid, name, process, inner};
   return t;
 }
 
@@ -217,6 +252,8 @@ static uint32_t labels_of(recording_t *r, const engine_sample_t *sample) {
     labels[count++] = (profile_label_t){.key = r->key_thread, .str = thread->name};
   if (thread->process != 0 && thread->process != PROFILE_NONE)
     labels[count++] = (profile_label_t){.key = r->key_process, .str = thread->process};
+  if (thread->inner != 0 && thread->inner != sample->origin.pid)
+    labels[count++] = (profile_label_t){.key = r->key_nspid, .num = thread->inner};
   if (sample->vmstate != WALK_VM_NONE && sample->vmstate <= WALK_VM_EXIT)
     labels[count++] =
         (profile_label_t){.key = r->key_vmstate, .str = profile_cstring(p, vmstates[sample->vmstate])};

@@ -24,6 +24,8 @@ void recording_forget(recording_t *recording, const target_t *target);
 
 /* What it has counted itself; the rest is zero. */
 void recording_counts(const recording_t *recording, recorder_counts_t *counts);
+/* As recorder_window(). */
+profile_t *recording_window(recording_t *recording);
 /* As recorder_finish(). */
 profile_t *recording_finish(recording_t *recording, const char *engine, const recorder_counts_t *counts);
 

@@ -74,7 +74,6 @@ struct symbols {
 symbols_t *symbols_new(profile_t *profile) {
   symbols_t *s = mem_alloc(sizeof *s);
   if (s == NULL) return NULL;
-  s->profile = profile;
   s->functions = mem_alloc(FUNCTIONS * sizeof *s->functions);
   s->frames = mem_alloc(FRAMES * sizeof *s->frames);
   s->remote = mem_alloc(sizeof *s->remote);
@@ -82,11 +81,11 @@ symbols_t *symbols_new(profile_t *profile) {
   s->source = mem_alloc(SOURCE_BYTES);
   s->met = mem_alloc(MET * sizeof *s->met);
   s->met_sources = mem_alloc(MET_BYTES);
-  uint32_t name = profile_cstring(profile, "[gone]");
-  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
   if (s->functions != NULL && s->frames != NULL && s->remote != NULL && s->walk != NULL &&
-      s->source != NULL && s->met != NULL && s->met_sources != NULL)
+      s->source != NULL && s->met != NULL && s->met_sources != NULL) {
+    symbols_change_profile(s, profile);
     return s;
+  }
   symbols_free(s);
   return NULL;
 }
@@ -102,6 +101,15 @@ void symbols_free(symbols_t *s) {
   mem_free(s->met);
   mem_free(s->met_sources);
   mem_free(s);
+}
+
+void symbols_change_profile(symbols_t *s, profile_t *profile) {
+  uint32_t name = profile_cstring(profile, "[gone]");
+  s->profile = profile;
+  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
+  memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
+  memset(s->frames, 0, FRAMES * sizeof *s->frames);
+  s->function_count = s->frame_count = 0;
 }
 
 /* -- what is known ------------------------------------------------------------------------------------------------- */
@@ -260,16 +268,11 @@ void symbols_met(symbols_t *s) {
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. */
 static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading) {
-  static const char main_chunk[] = "main chunk";
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
   place_t file = place_file(reading->source, reading->source_len, chunk);
   profile_function_t function = {.file = profile_string(p, file.bytes, file.len),
                                  .start_line = reading->defined > 0 ? reading->defined : 0};
-  if (reading->defined == 0) {
-    function.name = function.system_name = profile_cstring(p, main_chunk);
-    return profile_function(p, function);
-  }
   naming_function_t wanted = {.kind = WALK_LUA,
                               .proto = frame->proto,
                               .mark = frame->mark,
@@ -277,6 +280,11 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
                               .source = reading->source,
                               .source_len = reading->source_len};
   naming_t *naming = naming_of_target(s);
+  if (reading->defined == 0) {
+    function.name = function.system_name =
+        naming != NULL ? profile_string(p, name, naming_chunk(naming, &wanted, name)) : PROFILE_NONE;
+    return function.name != PROFILE_NONE ? profile_function(p, function) : PROFILE_NONE;
+  }
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
   if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
   bool is_file = reading->source_len > 0 && reading->source[0] == '@';

@@ -21,6 +21,8 @@ typedef struct symbols symbols_t;
 /* For a profile, which must live as long. NULL when memory is out. */
 symbols_t *symbols_new(profile_t *profile);
 void symbols_free(symbols_t *symbols);
+/* Goes on with another profile. What was known is the other one's and is forgotten; files and tables of targets stay at hand. */
+void symbols_change_profile(symbols_t *symbols, profile_t *profile);
 
 /* Whose frames are asked for next: the address space `space` of the target, which has these Luas. Call it for each stack: the process
  * has run since the last. NULL as target: it cannot be read any more, and only what is known has a name. */

@@ -2,6 +2,8 @@
 /* Open addressing with linear probing, at most three quarters full. */
 #include "profile/intern.h"
 
+#include <string.h>
+
 #include "profile/mem.h"
 
 enum { FIRST_ROOM = 64 };
@@ -24,6 +26,11 @@ void intern_free(intern_t *index) {
   mem_free(index->slots);
   mem_free(index->hashes);
   mem_free(index);
+}
+
+void intern_clear(intern_t *index) {
+  if (index->room > 0) memset(index->slots, 0, index->room * sizeof *index->slots);
+  index->used = 0;
 }
 
 uint32_t intern_find(const intern_t *index, uint32_t hash, intern_equal_t *equal, const void *owner,

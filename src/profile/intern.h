@@ -20,6 +20,7 @@ typedef bool intern_equal_t(const void *owner, const void *wanted, uint32_t posi
 
 intern_t *intern_new(void);
 void intern_free(intern_t *index);
+void intern_clear(intern_t *index); /* as new, but with the room it has */
 /* The position of an equal element, or UINT32_MAX. */
 uint32_t intern_find(const intern_t *index, uint32_t hash, intern_equal_t *equal, const void *owner,
                      const void *wanted);

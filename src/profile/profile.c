@@ -240,6 +240,14 @@ void profile_add_comment(profile_t *p, uint32_t string) {
   p->comments[p->comment_count++] = string;
 }
 
+void profile_drop_samples(profile_t *p) {
+  intern_clear(p->sample_index);
+  intern_clear(p->stack_index);
+  p->sample_count = p->stack_count = 0;
+  p->frozen = false;
+  profile_stack(p, PROFILE_NONE, PROFILE_NONE); /* stack 0: there was room for it before */
+}
+
 void profile_add_event(profile_t *p, profile_event_t event) {
   if (p->failed) return;
   if (!mem_reserve((void **)&p->events, &p->event_room, p->event_count + 1, sizeof *p->events)) {

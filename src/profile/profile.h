@@ -143,6 +143,9 @@ uint32_t profile_label_set(profile_t *p, const profile_label_t *labels, size_t c
 /* Adds values[0 .. type_count) to the sample (stack, labels), creating it when new. False when it could not be. */
 bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values);
 
+/* Takes all samples and stacks out. What they are made of stays, and keeps its numbers: strings, functions, frames, label sets. */
+void profile_drop_samples(profile_t *p);
+
 void profile_add_event(profile_t *p, profile_event_t event);
 
 /* Adds `sign` times every sample, loss and duration of `from` to `into`. Types must be the same (by name and

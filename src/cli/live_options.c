@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* What record, top and stat share; see live_options.h. */
+#include "cli/live_options.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+bool live_option(live_options_t *o, int option, int *status) {
+  unsigned word = 0;
+  *status = STATUS_OK;
+  switch (option) {
+    case 'p':
+      if (!attach_parse_pids(optarg, &o->pids))
+        *status =
+            cli_usage(o->name, "--pid takes the numbers of processes, 12 or 12,34, %d at most, not '%s'",
+                      ATTACH_MAX_PIDS, optarg);
+      return true;
+    case 'F':
+      if (!cli_parse_number(optarg, 1, 10000, &o->hz))
+        *status = cli_usage(o->name, "--rate takes a number from 1 to 10000, not '%s'", optarg);
+      return true;
+    case 'E':
+      if (!cli_parse_word(optarg, "auto\0bpf\0ptrace\0", &word))
+        *status = cli_usage(o->name, "--engine takes auto, bpf or ptrace, not '%s'", optarg);
+      o->engine = (engine_choice_t)word;
+      return true;
+    case 'a':
+      o->all = true;
+      return true;
+    case 's':
+      o->follow = true;
+      return true;
+    case 'L':
+      o->layout_file = optarg;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool live_parse_seconds(const char *text, double *seconds) {
+  char *end;
+  *seconds = strtod(text, &end);
+  return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *seconds > 0 && *seconds < 1e9;
+}
+
+engine_t *live_open_engine(const live_options_t *o, failure_t *why_not_bpf, failure_t *failure) {
+  engine_options_t options = {.hz = o->hz, .follow = o->follow, .command = o->command};
+  if (o->engine == ENGINE_BPF) return engine_bpf_open(&options, failure);
+  if (o->engine == ENGINE_PTRACE) return engine_ptrace_open(&options, failure);
+  engine_t *engine = engine_bpf_open(&options, why_not_bpf);
+  return engine != NULL ? engine : engine_ptrace_open(&options, failure);
+}
+
+static bool choose_layout(void *context, const idents_t *idents, layout_t *layout, failure_t *failure) {
+  const live_options_t *o = context;
+  return attach_read_layout(o->layout_file, idents, layout, failure);
+}
+
+recorder_options_t live_recorder_options(const live_options_t *o,
+                                         void (*say)(void *context, bool failed, const char *text),
+                                         void *context) {
+  return (recorder_options_t){.hz = o->hz,
+                              .follow = o->follow,
+                              .all = o->all,
+                              .command = o->command,
+                              .layout = o->layout_file != NULL ? choose_layout : NULL,
+                              .from_debug = attach_layout_from_debug,
+                              .say = say,
+                              .context = context};
+}
+
+size_t live_add_processes(const live_options_t *o, recorder_t *recorder,
+                          void (*say)(void *context, bool failed, const char *text), void *context) {
+  size_t added = 0;
+  for (size_t i = 0; i < o->pids.count; i++) {
+    failure_t failure = {""};
+    if (recorder_add(recorder, o->pids.pids[i], false, &failure))
+      added++;
+    else
+      say(context, true, failure.text);
+  }
+  return added;
+}
+
+/* -- signals ---------------------------------------------------------------------------------------------------- */
+
+volatile sig_atomic_t live_ended_by;
+
+static void on_end(int number) {
+  if (live_ended_by != 0) _exit(128 + number);
+  live_ended_by = number;
+}
+
+void live_catch_signals(void) {
+  struct sigaction action = {.sa_handler = on_end}; /* system calls are not restarted: a poll ends */
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGHUP, &action, NULL);
+  signal(SIGCHLD, SIG_DFL); /* ignored, it would not tell of stops */
+}
