@@ -229,7 +229,7 @@ int record_run(int argc, char **argv) {
     }
     r.live.pids = (attach_pids_t){.pids = {child.pid}, .count = 1};
   }
-  live_catch_signals();
+  live_catch_signals(true);
   status = record_with(&r, engine, r.program != NULL ? &child : NULL);
   engine->close(engine);
   return status;
