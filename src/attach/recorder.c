@@ -54,6 +54,8 @@ struct recorder {
   size_t met_count;
   bool said_full;
   uint64_t found, failed;
+  remote_t *remote; /* for visits; NULL until the first */
+  walk_t *walk;
 };
 
 recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
@@ -327,6 +329,20 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   }
 }
 
+bool recorder_visit(recorder_t *r, recorder_each_t *each, void *context) {
+  if (r->remote == NULL) r->remote = mem_alloc(sizeof *r->remote);
+  if (r->walk == NULL) r->walk = mem_alloc(sizeof *r->walk);
+  if (r->remote == NULL || r->walk == NULL) return false;
+  for (size_t i = 0; i < r->count; i++) {
+    recorded_t *t = r->targets[i];
+    if (!t->sampled || t->executed || t->runtimes == NULL) continue;
+    target_lend(&t->target, r->remote, r->walk);
+    each(context, &t->target, t->runtimes);
+    target_rest(&t->target);
+  }
+  return true;
+}
+
 profile_t *recorder_window(recorder_t *r) {
   return recording_window(r->recording);
 }
@@ -344,5 +360,7 @@ void recorder_free(recorder_t *r) {
   recording_free(r->recording);
   children_free(&r->children);
   mem_free(r->targets);
+  mem_free(r->remote);
+  mem_free(r->walk);
   mem_free(r);
 }

@@ -26,8 +26,21 @@ typedef struct {
   void *context;
 } recorder_options_t;
 
+/* What a thread was at when it was sampled. */
+typedef enum {
+  DOING_INTERPRETER, /* PUC Lua: a Lua function was innermost, and where it is not told, the collector */
+  DOING_COMPILED,    /* LuaJIT: a trace, or leaving one */
+  DOING_GC,          /* LuaJIT; of PUC Lua it is not told */
+  DOING_C,           /* a C function was innermost */
+  DOING_COMPILER,    /* LuaJIT's own work on traces */
+  DOING_KERNEL,      /* engine bpf; ptrace cannot tell */
+  DOING_OUTSIDE,     /* no Lua was on its stack, or none that could be read */
+  DOING_KINDS
+} doing_t;
+
 typedef struct {
   uint64_t samples;
+  uint64_t doing[DOING_KINDS];
   uint64_t unattributed, unknown; /* all; of these those of programs that were not looked into yet */
   uint64_t reasons[WALK_REASONS]; /* of the others */
   uint64_t gone, truncated, overflow, lost;
@@ -50,6 +63,10 @@ bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failur
 /* Takes samples for at most so long, less when a signal arrives. */
 bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
 void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
+/* Calls `each` for every target in which a Lua was found: it may be read, and held for a moment, until `each` returns. False when memory
+ * is out. */
+typedef void recorder_each_t(void *context, target_t *target, const runtimes_t *runtimes);
+bool recorder_visit(recorder_t *recorder, recorder_each_t *each, void *context);
 /* What was sampled since the last window, or the beginning; the caller's from now on. The next window begins, with what is known of names.
  * Losses are told by recorder_counts(). NULL when memory is out. */
 profile_t *recorder_window(recorder_t *recorder);

@@ -279,11 +279,32 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
   return stack;
 }
 
+static doing_t doing_of(const engine_sample_t *sample) {
+  if ((sample->origin.flags & WALK_IN_KERNEL) != 0) return DOING_KERNEL;
+  if (sample->unknown || sample->origin.reason != WALK_OK) return DOING_OUTSIDE;
+  switch (sample->vmstate) {
+    case WALK_VM_INTERPRETER:
+      return DOING_INTERPRETER;
+    case WALK_VM_TRACE:
+    case WALK_VM_EXIT:
+      return DOING_COMPILED;
+    case WALK_VM_C:
+      return DOING_C;
+    case WALK_VM_GC:
+      return DOING_GC;
+    case WALK_VM_COMPILER:
+      return DOING_COMPILER;
+    default:
+      return sample->frame_count > 0 && sample->frames[0].kind == WALK_LUA ? DOING_INTERPRETER : DOING_C;
+  }
+}
+
 static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
   int64_t values[PROFILE_MAX_TYPES] = {1, p->period};
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS, stack;
   r->counts.samples++;
+  r->counts.doing[doing_of(sample)]++;
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;
   if (reason == WALK_OK && !sample->unknown) {
     stack = stack_of(r, sample, target, runtimes);

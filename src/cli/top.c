@@ -311,7 +311,6 @@ int top_run(int argc, char **argv) {
   if (why_not_bpf.text[0] != '\0') cli_say("not with engine bpf: %s", why_not_bpf.text);
   t.state.engine = engine->name;
   t.state.hz = t.live.hz;
-  t.state.interval = t.interval;
   describe_targets(&t);
   live_catch_signals(false);
   status = top_with(&t, engine);

@@ -13,7 +13,6 @@ typedef struct {
   char targets[TOP_TARGETS]; /* "process 12 (lua5.4)" */
   const char *engine;
   unsigned hz;
-  double interval; /* seconds of a round */
   uint64_t rounds;
   recorder_counts_t counts, base; /* now, and as they were at the beginning or the last reset */
   bool frozen, ended;

@@ -244,13 +244,23 @@ static double percent(const top_view_t *v, int64_t value) {
   return v->summary->total > 0 ? (double)value * 100 / (double)v->summary->total : 0;
 }
 
+/* Nothing at all is told from little. */
+static size_t put_number(char *text, size_t size, int width, double value) {
+  int made = value > 0 ? snprintf(text, size, "%*.1f", width, value) : snprintf(text, size, "%*d", width, 0);
+  return made > 0 && (size_t)made < size ? (size_t)made : size;
+}
+
 void top_view_numbers(const top_view_t *v, const top_line_t *l, char text[TOP_NUMBERS]) {
+  static const int widths[] = {7, 9, 8, 7, 9, 8}; /* as in top_view_head() */
   rolling_type_t type = v->all ? ROLLING_ALL : ROLLING_RECENT;
   int64_t first = v->tree ? l->total : l->self, second = v->tree ? l->self : l->total;
   int64_t first_now = v->tree ? l->total_now : l->self_now, second_now = v->tree ? l->self_now : l->total_now;
-  snprintf(text, TOP_NUMBERS, "%7.1f%9.1f%8.1f%7.1f%9.1f%8.1f", percent(v, first), per_second(v, first, type),
-           per_second(v, first_now, ROLLING_NOW), percent(v, second), per_second(v, second, type),
-           per_second(v, second_now, ROLLING_NOW));
+  const double values[] = {
+      percent(v, first),  per_second(v, first, type),  per_second(v, first_now, ROLLING_NOW),
+      percent(v, second), per_second(v, second, type), per_second(v, second_now, ROLLING_NOW)};
+  size_t used = 0;
+  for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+    used += put_number(text + used, TOP_NUMBERS - used, widths[i], values[i]);
 }
 
 text_t top_view_name(const top_view_t *v, const top_line_t *line) {
