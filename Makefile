@@ -208,7 +208,7 @@ soak: test-deps
 	@scripts/soak
 
 format:
-	clang-format -i src/*/*.[ch] include/*.h tests/*/*.[ch] examples/*.c
+	clang-format -i src/*/*.[ch] src/attach/bpf/*.[ch] include/*.h tests/*/*.[ch] examples/*.c
 lint: test-deps
 	@$(MAKE) --no-print-directory build
 	@scripts/lint

@@ -170,6 +170,8 @@ static bool ask_debug(choice_t *choice) {
     if (map == NULL) continue;
     maps_open_path(map, choice->target->process.pid, path, sizeof path);
     if (!choice->options->from_debug(path, &choice->all->from_debug[i])) continue;
+    snprintf(choice->all->from_debug[i].name, sizeof choice->all->from_debug[i].name, "%s",
+             runtime->ident.text); /* the file may be known by a number only */
     add(choice, &choice->all->from_debug[i], i, "by the debug information of its file");
     any = true;
   }

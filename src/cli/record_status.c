@@ -78,6 +78,9 @@ void record_status_end(record_status_t *s, const recorder_counts_t *counts) {
   if (counts->engine.stops > 0)
     fprintf(stderr, "luapulse: threads were stopped %" PRIu64 " times, for %.0f us on the average\n",
             counts->engine.stops, (double)counts->engine.stopped_ns / 1e3 / (double)counts->engine.stops);
+  if (counts->engine.bpf_runs > 0 && counts->samples > 0)
+    fprintf(stderr, "luapulse: the program in the kernel took %.1f us for a sample, and %u steps to verify\n",
+            (double)counts->engine.bpf_ns / 1e3 / (double)counts->samples, counts->engine.verified);
   if (counts->samples > 0 && counts->engine.late > counts->samples / 10)
     fprintf(stderr, "luapulse: %" PRIu64 " ticks came late: the machine is busy, or the rate too high\n",
             counts->engine.late);

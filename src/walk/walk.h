@@ -134,9 +134,11 @@ typedef struct walk {
   uint64_t calm_low, calm_high; /* calm: the stack being read */
   bool mark_collector;          /* frames of finalizers are to stand above one of the collector */
   bool last_is_alive;           /* calm: the coroutine that ran in the last walk was not freed since */
-  uint64_t stack_high;          /* end of the native stack, or a bound for it */
-  bool stack_known;             /* it is the end: nothing up to it is a lua_State */
-  uint64_t vm_low, vm_high;     /* LuaJIT: code of the interpreter, 0 when unknown */
+  bool mark_functions;          /* frames are to tell prototypes from others that come to the same address */
+  bool stack_known;         /* stack_high is the end of the native stack: nothing up to it is a lua_State */
+  bool alone;               /* no other VM counts: nothing else can run inside this one */
+  uint64_t stack_high;      /* end of the native stack, or a bound for it */
+  uint64_t vm_low, vm_high; /* LuaJIT: code of the interpreter, 0 when unknown */
 
   /* What need not be read to be known for no lua_State: whose address has not this remainder by 16 (mask 15, or 7: by 8),
    * or lies in a program or library. Sorted; NULL: none is known. */
@@ -155,7 +157,6 @@ typedef struct walk {
   bool (*inert)(void *context, uint64_t code);
   void *context;
   uint64_t likely_global; /* LuaJIT: the VM whose current state is asked for first; alive, 0 none */
-  bool alone;             /* no other VM counts: nothing else can run inside this one */
   uint64_t likely_main;   /* PUC: a main thread that is alive, looked at first; 0 none */
 
   /* the coroutines found, innermost first; kept for the next walk, which checks them first */
@@ -176,8 +177,6 @@ typedef struct walk {
 
   /* PUC: how often each register alone held the pc, to decide when two might */
   uint32_t pc_votes[WALK_MAX_REGISTERS];
-
-  bool mark_functions; /* frames are to tell prototypes from others that come to the same address */
 
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
   walk_origin_t origin;

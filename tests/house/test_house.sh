@@ -1,15 +1,16 @@
 # The rules of the house that can be checked by looking: who includes whom, what the agent may not do.
 source "$(dirname "$0")/../cli/cli.sh"
+shopt -s globstar
 
 # includes FROM: the rooms that files of src/FROM include from
 rooms_included_by() {
-  sed -n 's|^#include "\([a-z]*\)/.*|\1|p' "$root"/src/$1/*.[ch] | sort -u | grep -vx "$1"
+  sed -n 's|^#include "\([a-z]*\)/.*|\1|p' "$root"/src/$1/**/*.[ch] | sort -u | grep -vx "$1"
 }
 may_include() { # ROOM ALLOWED…
   local room=$1
   shift
   for other in $(rooms_included_by "$room"); do
-    [[ " $* " == *" $other "* ]] || fail "src/$room includes from src/$other: $(grep -ln "\"$other/" "$root"/src/$room/*.[ch])"
+    [[ " $* " == *" $other "* ]] || fail "src/$room includes from src/$other: $(grep -ln "\"$other/" "$root"/src/$room/**/*.[ch])"
   done
 }
 test_dependencies_point_one_way() {
@@ -26,20 +27,20 @@ test_dependencies_point_one_way() {
   same "$shared" "autostart.h options.h " "what the command takes from the agent"
 }
 test_lua_only_in_the_agent() {
-  same "$(grep -lE '#include [<"](lua|lauxlib|lualib)\.h' "$root"/src/{profile,format,name,walk,attach,cli}/* || true)" "" "files with Lua headers"
+  same "$(grep -rlE '#include [<"](lua|lauxlib|lualib)\.h' "$root"/src/{profile,format,name,walk,attach,cli} || true)" "" "files with Lua headers"
 }
 test_version_differences_in_one_file() {
-  same "$(grep -lE '#[ ]*if.*LUA_VERSION_(NUM|RELEASE)' "$root"/src/*/*.[ch])" "$root/src/agent/lua_version.c" "files that test LUA_VERSION_NUM"
+  same "$(grep -lE '#[ ]*if.*LUA_VERSION_(NUM|RELEASE)' "$root"/src/**/*.[ch])" "$root/src/agent/lua_version.c" "files that test LUA_VERSION_NUM"
 }
 test_the_agent_never_prints_aborts_or_exits() {
   local found
   found=$(cd "$root" && grep -nE '\b(assert|abort|exit|_exit|printf|fprintf|vprintf|puts|fputs|putchar|perror)[ ]*\(' \
-    src/{agent,profile,format,name,walk,attach}/*.c | grep -vE 'vsnprintf|snprintf')
+    src/{agent,profile,format,name,walk,attach}/**/*.c | grep -vE 'vsnprintf|snprintf')
   same "$found" "" "prints, asserts and exits"
 }
 test_only_mem_allocates() {
   local found
-  found=$(cd "$root" && grep -nE '\b(malloc|calloc|realloc|strdup|free)[ ]*\(' src/{agent,profile,format,name,walk,attach}/*.c |
+  found=$(cd "$root" && grep -nE '\b(malloc|calloc|realloc|strdup|free)[ ]*\(' src/{agent,profile,format,name,walk,attach}/**/*.c |
     grep -vE 'src/profile/mem.c|src/format/.*read')
   same "$found" "" "allocations past mem.h"
 }
@@ -58,7 +59,7 @@ test_modules_export_only_the_interface() {
 }
 test_files_are_short() {
   local long
-  long=$(cd "$root" && wc -l src/*/*.[ch] web/* | awk '$2 != "total" && $1 > 600 { print $2 }')
+  long=$(cd "$root" && wc -l src/**/*.[ch] web/* | awk '$2 != "total" && $1 > 600 { print $2 }')
   same "$long" "" "files over 600 lines"
 }
 test_no_absolute_path_of_a_machine() {
@@ -67,7 +68,7 @@ test_no_absolute_path_of_a_machine() {
   same "$found" "" "absolute paths"
 }
 test_code_is_formatted() {
-  (cd "$root" && clang-format --dry-run -Werror src/*/*.[ch] include/*.h tests/*/*.[ch] examples/*.c) >out 2>&1 || { head -20 out >&2; fail "not formatted: make format"; }
+  (cd "$root" && clang-format --dry-run -Werror src/**/*.[ch] include/*.h tests/*/*.[ch] examples/*.c) >out 2>&1 || { head -20 out >&2; fail "not formatted: make format"; }
 }
 
 cli_main "$@"
