@@ -290,6 +290,10 @@ static void on_sample(void *context, const engine_sample_t *sample) {
     return;
   }
   if (sample->unknown) t->executed = true;
+  if (r->options.counts_only) {
+    recording_count(r->recording, sample);
+    return;
+  }
   bool readable = t->runtimes != NULL && !t->executed;
   recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
 }
