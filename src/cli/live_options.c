@@ -81,6 +81,16 @@ size_t live_add_processes(const live_options_t *o, recorder_t *recorder,
   return added;
 }
 
+bool live_look_into(const live_options_t *o, recorder_t *recorder, failure_t *failure) {
+  recorder_counts_t counts = {.targets = 1, .waiting = 1};
+  while (live_ended_by == 0 &&
+         (counts.waiting > 0 || (!o->follow && counts.found == 0 && counts.targets > 0))) {
+    if (!recorder_poll(recorder, 10, failure)) return false;
+    recorder_counts(recorder, &counts);
+  }
+  return true;
+}
+
 /* -- signals ---------------------------------------------------------------------------------------------------- */
 
 volatile sig_atomic_t live_ended_by;

@@ -219,16 +219,6 @@ static void sum_up(stat_t *s) {
   s->course.gc[now->vitals.gc]++;
 }
 
-/* All targets are looked into, or given up. */
-static bool look_into_targets(recorder_t *recorder, failure_t *failure) {
-  recorder_counts_t counts = {.waiting = 1};
-  while (live_ended_by == 0 && counts.waiting > 0) {
-    if (!recorder_poll(recorder, 10, failure)) return false;
-    recorder_counts(recorder, &counts);
-  }
-  return true;
-}
-
 static bool look_on(stat_t *s, recorder_t *recorder, failure_t *failure) {
   int64_t length = (int64_t)(s->interval * 1e9), began = clock_now(), last = began, next = began + length;
   int64_t end = s->seconds > 0 ? began + (int64_t)(s->seconds * 1e9) : INT64_MAX;
@@ -264,9 +254,9 @@ static int stat_with(stat_t *s, engine_t *engine) {
   recorder_t *recorder = recorder_new(engine, &options);
   if (recorder == NULL) return cli_failed("stat", "out of memory");
   bool all = live_add_processes(&s->live, recorder, on_say, s) == s->live.pids.count;
-  bool ok = look_into_targets(recorder, &failure);
+  bool ok = live_look_into(&s->live, recorder, &failure);
   recorder_counts(recorder, &counts);
-  if (ok && counts.found > 0) {
+  if (ok && counts.targets > 0) {
     cli_say("%zu process%s, engine %s, %u Hz", s->live.pids.count, s->live.pids.count == 1 ? "" : "es",
             engine->name, s->live.hz);
     s->last = counts;

@@ -258,17 +258,6 @@ static bool look_on(top_t *t, recorder_t *recorder, failure_t *failure) {
   return true;
 }
 
-/* All of the targets, which may take its time: while it does, no screen is there, and what is wrong is said. */
-static bool look_into_targets(recorder_t *recorder, failure_t *failure) {
-  recorder_counts_t counts = {.waiting = 1};
-  while (live_ended_by == 0 && counts.waiting > 0) {
-    if (!recorder_poll(recorder, 10, failure)) return false;
-    recorder_counts(recorder, &counts);
-  }
-  profile_free(recorder_window(recorder)); /* the first round begins with all of them */
-  return true;
-}
-
 static int top_with(top_t *t, engine_t *engine) {
   recorder_options_t options = live_recorder_options(&t->live, on_say, t);
   failure_t failure = {""};
@@ -279,9 +268,10 @@ static int top_with(top_t *t, engine_t *engine) {
   ok = ok && top_view_make(&t->view);
   if (!ok) failure_set(&failure, "out of memory");
   bool all = ok && live_add_processes(&t->live, recorder, on_say, t) == t->live.pids.count;
-  ok = ok && look_into_targets(recorder, &failure);
+  ok = ok && live_look_into(&t->live, recorder, &failure); /* no screen is there yet: what is wrong is said */
   if (ok) recorder_counts(recorder, &counts);
-  if (ok && counts.found > 0) {
+  if (ok && counts.targets > 0) {
+    profile_free(recorder_window(recorder)); /* the first round begins with all of them */
     t->state.base = counts;
     t->on_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && top_screen_open();
     t->state.message[0] = '\0';

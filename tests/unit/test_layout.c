@@ -59,7 +59,7 @@ static bool is_optional_and_new(const char *field) {
       "fin=",     "status=",     "allgc=",     "currentwhite=", "gc.root=",   "gc.currentwhite=",
       "l_gt=",    "l_registry=", "env=",       "registrytv=",   "lsizenode=", "node=",
       "array=",   "sizearray=",  "arraytags=", "metatable=",    "hmask=",     "i_val=",
-      "key_val=", "key_tt=",     "val=",       "key="};
+      "key_val=", "key_tt=",     "val=",       "key=",          "gcstate=",   "gc.state="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
