@@ -6,7 +6,7 @@
 
 /* -- the collector ------------------------------------------------------------------------------------------------------ */
 
-static const char *const names[] = {"-", "pause", "mark", "atomic", "sweep", "finalize"};
+static const char *const names[] = {"-", "pause", "mark", "atomic", "sweep", "finalize", "gen"};
 
 const char *gc_state_name(gc_state_t state) {
   return names[state];
@@ -54,17 +54,29 @@ static uint64_t heap_of(target_t *target, const layout_t *layout, uint64_t globa
   return layout->language == 55 ? total - debt : total + debt;
 }
 
-static void read_vm(vitals_t *v, target_t *target, const layout_t *layout, uint64_t global,
-                    uint64_t *largest) {
+/* KGC_GEN, or of 5.5 KGC_GENMINOR: the collector stands at the beginning of marking until the next collection, which is one step. */
+static bool is_generational(target_t *target, const layout_t *layout, uint64_t global) {
+  if (layout->family != LAYOUT_PUC || layout->puc.global_gc_kind == LAYOUT_ABSENT) return false;
+  uint64_t kind = read_number(target, global, layout->puc.global_gc_kind, 1);
+  return layout->language == 52 ? kind == 2 : layout->language >= 54 && kind == 1;
+}
+
+static gc_state_t read_state(target_t *target, const layout_t *layout, uint64_t global) {
   uint16_t place =
       layout->family == LAYOUT_LUAJIT ? layout->luajit.global_gc_state : layout->puc.global_gc_state;
+  if (place == LAYOUT_ABSENT) return GC_UNKNOWN;
+  gc_state_t state = gc_state_of(layout, (uint8_t)read_number(target, global, place, 1));
+  return state == GC_MARK && is_generational(target, layout, global) ? GC_GENERATIONAL : state;
+}
+
+static void read_vm(vitals_t *v, target_t *target, const layout_t *layout, uint64_t global,
+                    uint64_t *largest) {
   uint64_t heap = heap_of(target, layout, global);
   v->vms++;
   v->heap += heap;
   if (heap < *largest) return;
   *largest = heap;
-  v->gc = place != LAYOUT_ABSENT ? gc_state_of(layout, (uint8_t)read_number(target, global, place, 1))
-                                 : GC_UNKNOWN;
+  v->gc = read_state(target, layout, global);
 }
 
 void vitals_read(vitals_t *v, target_t *target, const runtimes_t *runtimes) {

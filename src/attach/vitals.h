@@ -9,7 +9,16 @@
 #include "attach/runtime.h"
 
 /* Of all versions, in one order. */
-typedef enum { GC_UNKNOWN, GC_PAUSE, GC_MARK, GC_ATOMIC, GC_SWEEP, GC_FINALIZE } gc_state_t;
+typedef enum {
+  GC_UNKNOWN,
+  GC_PAUSE,
+  GC_MARK,
+  GC_ATOMIC,
+  GC_SWEEP,
+  GC_FINALIZE,
+  GC_GENERATIONAL /* between two collections */,
+  GC_STATES
+} gc_state_t;
 
 typedef struct {
   size_t vms;

@@ -11,6 +11,11 @@ static double share_of_idle(const stat_interval_t *i) {
   return i->process_seconds > busy && i->process_seconds > 0 ? 1 - busy / i->process_seconds : 0;
 }
 
+/* So little time that no sample is to be expected is no time. */
+static bool is_told(const stat_interval_t *i) {
+  return i->samples > 0 || share_of_idle(i) > 0.99;
+}
+
 /* Of the time of the processes: samples tell how the time was spent that was used. */
 static double share(const stat_interval_t *i, uint64_t samples) {
   return i->samples > 0 ? (double)samples / (double)i->samples * (1 - share_of_idle(i)) : 0;
@@ -60,7 +65,7 @@ void stat_print_head(const stat_told_t *told) {
 void stat_print_line(const stat_told_t *told, const stat_interval_t *i) {
   char clock[16];
   time_t now = time(NULL);
-  bool any = i->samples > 0 || i->usage.cpu == 0;
+  bool any = is_told(i);
   strftime(clock, sizeof clock, "%H:%M:%S", localtime(&now));
   printf("%8s", clock);
   print_share(7, any, share(i, i->doing[DOING_INTERPRETER]));
@@ -106,7 +111,7 @@ static void print_course(const stat_interval_t *all, const stat_course_t *course
   printf(" at most, in %zu VM%s; the collector was found at", all->vitals.vms,
          all->vitals.vms == 1 ? "" : "s");
   bool any = false;
-  for (int state = GC_UNKNOWN; state <= GC_FINALIZE; state++) {
+  for (int state = GC_UNKNOWN; state < GC_STATES; state++) {
     if (course->gc[state] == 0) continue;
     printf("%s %s %" PRIu64, any ? "," : "",
            state == GC_UNKNOWN ? "what is not told" : gc_state_name((gc_state_t)state), course->gc[state]);
@@ -126,15 +131,15 @@ static void print_course(const stat_interval_t *all, const stat_course_t *course
 
 void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
                         const recorder_counts_t *counts) {
-  bool any = all->samples > 0 || all->usage.cpu == 0;
+  bool any = is_told(all);
   printf("\n%.1f s, %" PRIu64 " samples, %" PRIu64 " lost, %" PRIu64 " unattributed\n", all->seconds,
          all->samples, counts->lost, counts->unattributed);
   print_part("interpreter", any, "no samples", share(all, all->doing[DOING_INTERPRETER]));
-  print_part("compiled", any && told->compiled, "there is no compiler",
+  print_part("compiled", any && told->compiled, any ? "there is no compiler" : "no samples",
              share(all, all->doing[DOING_COMPILED]));
-  print_part("compiling", any && told->compiled, "there is no compiler",
+  print_part("compiling", any && told->compiled, any ? "there is no compiler" : "no samples",
              share(all, all->doing[DOING_COMPILER]));
-  print_part("collector", any && told->gc, "it counts for the function that was at work",
+  print_part("collector", any && told->gc, any ? "it counts for the function that was at work" : "no samples",
              share(all, all->doing[DOING_GC]));
   print_part("C functions", any, "no samples", share(all, all->doing[DOING_C]));
   print_part("kernel", any && told->kernel,

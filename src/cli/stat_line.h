@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
   uint64_t lines;
   uint64_t heap_first, heap_most;
-  uint64_t gc[GC_FINALIZE + 1]; /* lines that found the collector at it */
+  uint64_t gc[GC_STATES]; /* lines that found the collector at it */
   uint64_t counts, coroutines_first;
   int64_t held_most; /* ns */
 } stat_course_t;

@@ -98,6 +98,7 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"global_State.allgc", l->global_objects, 8, GLOBAL_MOST},
       {"global_State.currentwhite", l->global_white, 1, GLOBAL_MOST},
       {"global_State.gcstate", l->global_gc_state, 1, GLOBAL_MOST},
+      {"global_State.gckind", l->global_gc_kind, 1, GLOBAL_MOST},
       {"lua_State.l_gt", l->state_globals, VALUE, STATE_MOST},
       {"global_State.l_registry", l->global_registry, VALUE, GLOBAL_MOST},
       {"callstatus.fin", l->status_finalizer, 1, STATUS_BITS},

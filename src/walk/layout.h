@@ -40,6 +40,7 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(global_objects, "global_State.allgc", true)       /* first of the list of all objects (5.1: rootgc) */  \
   F(global_white, "global_State.currentwhite", true)  /* a byte: the mark of what is alive */               \
   F(global_gc_state, "global_State.gcstate", true)    /* a byte */                                          \
+  F(global_gc_kind, "global_State.gckind", true)      /* a byte: incremental, generational */               \
   F(global_registry, "global_State.l_registry", true) /* a value */                                         \
   F(ci_size, "CallInfo.size", false)                                                                        \
   F(ci_func, "CallInfo.func", false)                                                                        \

@@ -207,6 +207,9 @@ typedef struct global_State {
     TString **hash;
   } strt;
   byte_t currentwhite, gcstate;
+#if SHAPE != 51
+  byte_t gckind;
+#endif
   struct {
     void *value;
     int tt;
@@ -275,7 +278,8 @@ int main(void) {
   AT("TString.tt", TString, tsv.tt), AT("TString.len", TString, tsv.len);
   SIZE("TString.contents", TString);
 #else
-  PLACE(global_State, GCdebt), PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
+  PLACE(global_State, GCdebt), PLACE(global_State, gckind), PLACE(CallInfo, previous),
+      PLACE(CallInfo, callstatus);
   PLACE(TString, tt), PLACE(TString, shrlen);
   AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
   PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);

@@ -59,7 +59,8 @@ static bool is_optional_and_new(const char *field) {
       "fin=",     "status=",     "allgc=",     "currentwhite=", "gc.root=",   "gc.currentwhite=",
       "l_gt=",    "l_registry=", "env=",       "registrytv=",   "lsizenode=", "node=",
       "array=",   "sizearray=",  "arraytags=", "metatable=",    "hmask=",     "i_val=",
-      "key_val=", "key_tt=",     "val=",       "key=",          "gcstate=",   "gc.state="};
+      "key_val=", "key_tt=",     "val=",       "key=",          "gcstate=",   "gckind=",
+      "gc.state="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -116,7 +117,7 @@ static void files_without_the_optional_fields_are_read(void **state) {
       expected.puc.state_top = expected.puc.state_allowhook = expected.puc.global_strings = LAYOUT_ABSENT;
       expected.puc.ci_status = expected.puc.status_finalizer = LAYOUT_ABSENT;
       expected.puc.state_status = expected.puc.global_objects = expected.puc.global_white = LAYOUT_ABSENT;
-      expected.puc.global_gc_state = LAYOUT_ABSENT;
+      expected.puc.global_gc_state = expected.puc.global_gc_kind = LAYOUT_ABSENT;
       forget_tables_of_puc(&expected.puc);
     } else {
       expected.luajit.state_status = expected.luajit.global_objects = expected.luajit.global_white =
@@ -153,6 +154,7 @@ static void known_layouts_have_what_their_lua_has(void **state) {
     assert_int_not_equal(l->global_objects, LAYOUT_ABSENT);
     assert_int_not_equal(l->global_white, LAYOUT_ABSENT);
     assert_int_equal(l->global_gc_state, l->global_white + 1);
+    assert_int_equal(l->global_gc_kind, known->language == 51 ? LAYOUT_ABSENT : l->global_white + 2);
     assert_int_equal(l->ci_status == LAYOUT_ABSENT, known->language == 51);
     assert_int_equal(l->state_globals == LAYOUT_ABSENT, known->language != 51);
     assert_int_equal(l->table_array_tags == LAYOUT_ABSENT, known->language != 55);
