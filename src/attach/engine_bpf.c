@@ -2,12 +2,15 @@
 /* The engine in the kernel; see engine.h and bpf/sampler.bpf.c.
  *
  * Each thread of a target has a perf event that ticks with its CPU time, and threads it starts inherit it, and with `follow` processes
- * too. More ticks than samples are asked for: which of them becomes one is left to chance, so that gaps vary. */
+ * too. Its period is changed by chance now and then, so that no program keeps in step with it for long; a sample weighs what the thread
+ * has run since the last. More ticks than are wanted, of which chance makes some samples, would vary every gap; but in a virtual machine a
+ * tick may cost as much as a sample. */
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -18,13 +21,22 @@
 #include "attach/engine.h"
 #include "attach/process_stat.h"
 #include "profile/mem.h"
+#include "profile/random.h"
 
-/* A tick that is no sample costs about a microsecond. */
-enum { ONE_IN_SLOW = 4, ONE_IN_FAST = 2, FAST_HZ = 250, LOOK_MS = 50 };
+enum {
+  LOOK_MS = 50,
+  VARY_NS = 200000000, /* how often periods are changed … */
+  VARIED = 64          /* … and of how many events at a time: it interrupts their threads for a moment */
+};
+
+typedef struct {
+  int fd;
+  pid_t tid;
+} event_t;
 
 typedef struct {
   pid_t pid;
-  int *events; /* empty: its events are those of a parent */
+  event_t *events; /* empty: its events are those of a parent */
   size_t count, room;
   uint64_t since; /* in ticks since boot, as /proc has it: children that begin later inherit its events */
   int64_t added;  /* when it became a target, or did again: CLOCK_MONOTONIC, ns */
@@ -35,8 +47,10 @@ typedef struct {
   engine_options_t options;
   programs_t *programs;
   struct ring_buffer *ring;
-  uint32_t one_in;
-  ticked_t *ticked; /* processes whose threads have events */
+  random_t random;
+  int64_t varied;           /* when periods were changed last: CLOCK_MONOTONIC, ns */
+  size_t vary_at, vary_one; /* process and event whose turn it is */
+  ticked_t *ticked;         /* processes whose threads have events */
   size_t count, room;
   ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
   size_t ended_count, ended_room;
@@ -99,25 +113,35 @@ static int on_sample(void *context, void *data, size_t size) {
   return 0;
 }
 
-static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
-                         failure_t *failure) {
-  engine_bpf_t *e = (engine_bpf_t *)engine;
-  e->take = take;
-  e->context = context;
-  /* one is woken early only when there is much */
-  int result = ring_buffer__poll(e->ring, milliseconds < LOOK_MS ? milliseconds : LOOK_MS);
-  if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
-  return result >= 0 || failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
+/* -- ticks ------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t vary(engine_bpf_t *e) {
+  return random_jitter(&e->random, 1000000000 / (uint64_t)e->options.hz);
 }
 
-/* -- ticks ------------------------------------------------------------------------------------------------------------ */
+static void vary_some(engine_bpf_t *e) {
+  int64_t now = clock_now();
+  if (now - e->varied < VARY_NS) return;
+  e->varied = now;
+  for (size_t i = 0, events = 0; i < e->count; i++, e->vary_at++, e->vary_one = 0) {
+    if (e->vary_at >= e->count) e->vary_at = 0;
+    const ticked_t *ticked = &e->ticked[e->vary_at];
+    for (; e->vary_one < ticked->count; e->vary_one++) {
+      uint64_t period = vary(e);
+      if (events++ == VARIED) return;
+      const event_t *event = &ticked->events[e->vary_one];
+      if (!programs_set_period(e->programs, (uint32_t)event->tid, period)) continue;
+      ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period); /* threads may have ended */
+    }
+  }
+}
 
 static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
   struct perf_event_attr attr = {
       .type = PERF_TYPE_SOFTWARE,
       .size = sizeof attr,
       .config = PERF_COUNT_SW_CPU_CLOCK,
-      .sample_period = (uint64_t)1000000000 / ((uint64_t)e->options.hz * e->one_in),
+      .sample_period = vary(e),
       .inherit = 1,
       .inherit_thread = !e->options.follow,
       .disabled = 1,
@@ -132,7 +156,8 @@ static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error)
     close(fd);
     return false;
   }
-  ticked->events[ticked->count++] = fd;
+  ticked->events[ticked->count++] = (event_t){fd, tid};
+  programs_set_period(e->programs, (uint32_t)tid, attr.sample_period);
   return true;
 }
 
@@ -148,8 +173,11 @@ static bool open_refused(pid_t pid, int error, failure_t *failure) {
   return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)pid, strerror(error));
 }
 
-static void close_events(ticked_t *ticked) {
-  for (size_t i = 0; i < ticked->count; i++) close(ticked->events[i]);
+static void close_events(engine_bpf_t *e, ticked_t *ticked) {
+  for (size_t i = 0; i < ticked->count; i++) {
+    programs_drop_period(e->programs, (uint32_t)ticked->events[i].tid);
+    close(ticked->events[i].fd);
+  }
   mem_free(ticked->events);
 }
 
@@ -183,7 +211,7 @@ static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
   for (size_t i = 0; ok && !has_events && i < held->count; i++)
     ok = open_event(e, ticked, held->threads[i].tid, &error);
   if (ok) return true;
-  close_events(ticked);
+  close_events(e, ticked);
   forget_ticked(e, ticked);
   return open_refused(held->pid, error, failure);
 }
@@ -265,8 +293,22 @@ static void remove_target(engine_t *engine, pid_t pid) {
       mem_reserve((void **)&e->ended, &e->ended_room, e->ended_count + 1, sizeof *e->ended))
     e->ended[e->ended_count++] = *ticked;
   else
-    close_events(ticked);
+    close_events(e, ticked);
   forget_ticked(e, ticked);
+}
+
+/* -- taking ------------------------------------------------------------------------------------------------------------ */
+
+static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
+                         failure_t *failure) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  vary_some(e);
+  e->take = take;
+  e->context = context;
+  /* one is woken early only when there is much */
+  int result = ring_buffer__poll(e->ring, milliseconds < LOOK_MS ? milliseconds : LOOK_MS);
+  if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
+  return result >= 0 || failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
 }
 
 /* -- the engine ---------------------------------------------------------------------------------------------------------- */
@@ -279,8 +321,8 @@ static void count(engine_t *engine, engine_counts_t *counts) {
 
 static void close_engine(engine_t *engine) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
-  for (size_t i = 0; i < e->count; i++) close_events(&e->ticked[i]);
-  for (size_t i = 0; i < e->ended_count; i++) close_events(&e->ended[i]);
+  for (size_t i = 0; i < e->count; i++) close_events(e, &e->ticked[i]);
+  for (size_t i = 0; i < e->ended_count; i++) close_events(e, &e->ended[i]);
   mem_free(e->ticked);
   mem_free(e->ended);
   ring_buffer__free(e->ring);
@@ -306,10 +348,11 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
   }
   *e = (engine_bpf_t){
       .engine = {"bpf", watch, prepare, add_target, remove_target, poll_samples, count, close_engine},
-      .options = *options,
-      .one_in = options->hz <= FAST_HZ ? ONE_IN_SLOW : ONE_IN_FAST};
+      .options = *options};
+  if (getrandom(&e->random.state, sizeof e->random.state, GRND_NONBLOCK) < 0)
+    e->random.state = (uint64_t)clock_now();
   raise_limits();
-  e->programs = programs_open(e->one_in, options->command, failure);
+  e->programs = programs_open(options->command, failure);
   if (e->programs != NULL) {
     e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
     if (e->ring != NULL) return &e->engine;

@@ -195,7 +195,8 @@ static void tick(ptrace_engine_t *e) {
   for (size_t i = 0; i < e->watched_count; i++) {
     watched_t *w = e->watched[i];
     process_stat_t stat;
-    if (!process_stat_at(&stat, w->stat_fd)) continue; /* ended: to be removed by who added it */
+    if (!process_stat_at(&stat, w->stat_fd) || stat.space == 0)
+      continue; /* ended: to be removed by who added it */
     if (stat.threads > 1)
       tick_threads(e, w, stat.space);
     else if (stat.state == 'R')

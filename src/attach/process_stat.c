@@ -47,12 +47,14 @@ static void take_field(process_stat_t *stat, int field, uint64_t value) {
       stat->space = mix(stat->space, value);
       break;
     case FIELD_CODE:
+      stat->space = value != 0 ? mix(stat->space, value) : 0;
+      break;
     case FIELD_CODE_END:
     case FIELD_STACK:
     case FIELD_DATA:
     case FIELD_DATA_END:
     case FIELD_BREAK:
-      stat->space = mix(stat->space, value);
+      if (stat->space != 0) stat->space = mix(stat->space, value);
       break;
     default:
       break;

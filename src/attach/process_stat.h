@@ -18,7 +18,7 @@ typedef struct {
   uint64_t started; /* in ticks since boot: with the number it names a process for good */
   /* Where the program's parts lie, and when the process began: another one after exec. Two executions of one program with the same
    * arguments, and without address space randomisation, are not told apart. */
-  uint64_t space;
+  uint64_t space; /* 0: it has none any more, for it is ending */
 } process_stat_t;
 
 /* False when there is no such process or thread any more. */

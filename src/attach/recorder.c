@@ -166,10 +166,10 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   if (r->options.follow && r->engine->watch != NULL) r->engine->watch(r->engine, t->pid, failure);
   decision_t decision = decide(r, t, failure);
   if (decision == FOUND && space_of(t->pid) == space) {
+    r->found += !t->found; /* not once more after exec */
     t->sampled = t->found = true;
     t->executed = t->said = false;
     t->attempts = 0;
-    r->found++;
     return true;
   }
   if (decision == FOUND) { /* it has called exec meanwhile */

@@ -41,7 +41,7 @@ typedef enum {
 
 typedef struct {
   uint64_t samples;
-  uint64_t doing[DOING_KINDS];
+  uint64_t doing[DOING_KINDS];    /* ns of CPU time that samples stand for */
   uint64_t unattributed, unknown; /* all; of these those of programs that were not looked into yet */
   uint64_t reasons[WALK_REASONS]; /* of the others */
   uint64_t gone, truncated, overflow, lost;

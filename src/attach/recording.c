@@ -45,8 +45,7 @@ struct recording {
   uint32_t key_pid, key_tid, key_thread, key_process, key_vmstate, key_trace;
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
-  size_t processes;
-  int64_t began; /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
+  int64_t began;   /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
   uint32_t hz;
   recorder_counts_t counts;
 };
@@ -131,7 +130,7 @@ void recording_describe(recording_t *r, const target_t *target, const runtimes_t
   if (r->began == 0) begin_time(r);
   profile_t *p = r->profile;
   const process_t *process = &target->process;
-  if (r->processes++ == 0)
+  if (p->program == 0)
     p->program = profile_cstring(p, process->command[0] != '\0' ? process->command : process->name);
   for (size_t i = 0; i < runtimes->count; i++) {
     const runtime_t *runtime = &runtimes->runtimes[i];
@@ -170,8 +169,8 @@ profile_t *recording_finish(recording_t *r, const char *engine, const recorder_c
   snprintf(text, sizeof text, "luapulse %s, %s, cpu clock at %u Hz, engine %s, from outside",
            LUAPULSE_VERSION, r->luas, r->hz, engine);
   comment(p, text);
-  snprintf(text, sizeof text, "processes: %zu", r->processes);
-  if (r->processes > 1) comment(p, text);
+  snprintf(text, sizeof text, "processes: %" PRIu64, counts->found);
+  if (counts->found > 1) comment(p, text);
   comment_reasons(p, counts);
   if (counts->engine.stops > 0) {
     snprintf(text, sizeof text, "threads were stopped %" PRIu64 " times, for %.0f us on the average",
@@ -298,10 +297,14 @@ static doing_t doing_of(const engine_sample_t *sample) {
   }
 }
 
+static int64_t weight_of(const recording_t *r, const engine_sample_t *sample) {
+  return sample->origin.weight != 0 ? (int64_t)sample->origin.weight : r->profile->period;
+}
+
 void recording_count(recording_t *r, const engine_sample_t *sample) {
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS;
   r->counts.samples++;
-  r->counts.doing[doing_of(sample)]++;
+  r->counts.doing[doing_of(sample)] += (uint64_t)weight_of(r, sample);
   r->counts.truncated += sample->truncated;
   if (reason == WALK_OK && !sample->unknown) return;
   r->counts.unattributed++;
@@ -313,7 +316,7 @@ void recording_count(recording_t *r, const engine_sample_t *sample) {
 
 static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
-  int64_t values[PROFILE_MAX_TYPES] = {1, p->period};
+  int64_t values[PROFILE_MAX_TYPES] = {1, weight_of(r, sample)};
   uint32_t stack;
   recording_count(r, sample);
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;

@@ -48,7 +48,7 @@ static snapshot_frame_t frame_of(snapshot_t *s, walk_t *walk, const walk_frame_t
   walk_proto_t proto;
   if (from->kind != WALK_LUA || !walk_proto(walk, from->proto, WALK_GUESS, &proto)) return frame;
   frame.proto = from->proto;
-  frame.mark = walk_mark(&proto);
+  frame.mark = walk_mark(walk, &proto);
   frame.defined = proto.line;
   frame.line = from->pc != 0 ? walk_line(walk, &proto, from->pc) : 0;
   frame.source = source_of(s, walk, proto.source);

@@ -205,21 +205,34 @@ static naming_t *naming_of_target(symbols_t *s) {
 
 /* -- reading ---------------------------------------------------------------------------------------------------------- */
 
-/* Reads the function of a frame, its source to `source` unless that is NULL. */
+/* A line that is not within the function: the prototype was freed, and its lines are another's by now. */
+static bool lies_outside(const walk_proto_t *proto, int32_t line) {
+  if (line <= 0 || proto->line <= 0 || proto->last_line < proto->line) return false;
+  return line < proto->line || line > proto->last_line;
+}
+
+/* True when the prototype is that of the frame still: nothing of it was collected. */
+static bool is_there(symbols_t *s, const walk_frame_t *frame, walk_proto_t *proto) {
+  return walk_proto(s->walk, frame->proto, WALK_GUESS, proto) && walk_mark(s->walk, proto) == frame->mark;
+}
+
+/* Reads the function of a frame, its source to `source` unless that is NULL. Whether it is there is asked before and after: the process
+ * may run meanwhile. */
 static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, char *source,
                                size_t room) {
   walk_proto_t proto;
   reading_t reading = {.there = false};
-  if (!aim_at_memory(s, runtime) || !walk_proto(s->walk, frame->proto, WALK_GUESS, &proto) ||
-      walk_mark(&proto) != frame->mark)
-    return reading;
-  reading.there = true;
+  if (!aim_at_memory(s, runtime) || !is_there(s, frame, &proto)) return reading;
   reading.defined = proto.line;
   reading.line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
-  if (source == NULL) return reading;
-  reading.source = source;
-  if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;
-  if (reading.source_len > room) reading.source_len = room;
+  if (lies_outside(&proto, reading.line)) return reading;
+  if (source != NULL) {
+    reading.source = source;
+    if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;
+    if (reading.source_len > room) reading.source_len = room;
+  }
+  remote_forget(s->remote);
+  reading.there = is_there(s, frame, &proto);
   return reading;
 }
 

@@ -256,7 +256,7 @@ static bool set_proto(walk_t *walk, uint64_t address, walk_frame_t *frame) {
   if (!walk_proto(walk, address, WALK_GUESS, &proto)) return false;
   frame->kind = WALK_LUA;
   frame->proto = address;
-  frame->mark = walk_mark(&proto);
+  frame->mark = walk_mark(walk, &proto);
   return true;
 }
 

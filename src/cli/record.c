@@ -51,33 +51,33 @@ static const char help[] =
 
 /* -- options -------------------------------------------------------------------------------------------------- */
 
+static bool refuse(int *status, int value) {
+  *status = value;
+  return false;
+}
+
 static bool read_option(record_t *r, int option, char **argv, int *status) {
   failure_t failure;
   if (live_option(&r->live, option, status)) return *status == STATUS_OK;
   switch (option) {
     case 'd':
       if (live_parse_seconds(optarg, &r->seconds)) return true;
-      *status = cli_usage("record", "--duration takes a number of seconds, not '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "--duration takes a number of seconds, not '%s'", optarg));
     case 'o':
       if (output_add(&r->output, optarg, &failure)) return true;
-      *status = cli_usage("record", "%s", failure.text);
-      return false;
+      return refuse(status, cli_usage("record", "%s", failure.text));
     case 'f':
       r->output.format = format_by_name(optarg);
       if (r->output.format != NULL) return true;
-      *status = cli_usage("record", "there is no format '%s'", optarg);
-      return false;
+      return refuse(status, cli_usage("record", "there is no format '%s'", optarg));
     case 'q':
       r->quiet = true;
       return true;
     case 'h':
       fputs(help, stdout);
-      *status = fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
-      return false;
+      return refuse(status, fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED);
     default:
-      *status = cli_bad_option("record", argv, option);
-      return false;
+      return refuse(status, cli_bad_option("record", argv, option));
   }
 }
 
@@ -97,13 +97,15 @@ static bool read_options(record_t *r, int argc, char **argv, int *status) {
   for (int option; (option = getopt_long(argc, argv, "+:" LIVE_SHORT_OPTIONS "d:o:f:qh", longs, NULL)) != -1;)
     if (!read_option(r, option, argv, status)) return false;
   r->program = optind < argc ? argv + optind : NULL;
-  *status = STATUS_USAGE;
   if (r->program != NULL && r->live.pids.count > 0)
-    return cli_usage("record", "either processes (-p) or a program to run, not both: '%s' is one too many",
-                     r->program[0]) == STATUS_OK;
+    return refuse(
+        status,
+        cli_usage("record", "either processes (-p) or a program to run, not both: '%s' is one too many",
+                  r->program[0]));
   if (r->program == NULL && r->live.pids.count == 0)
-    return cli_usage("record", "what to record is missing: -p PID, or -- PROGRAM") == STATUS_OK;
-  if (!output_check(&r->output, false, &failure)) return cli_usage("record", "%s", failure.text) == STATUS_OK;
+    return refuse(status, cli_usage("record", "what to record is missing: -p PID, or -- PROGRAM"));
+  if (!output_check(&r->output, false, &failure))
+    return refuse(status, cli_usage("record", "%s", failure.text));
   if (r->program != NULL)
     snprintf(r->live.command, sizeof r->live.command, "record -- %s", r->program[0]);
   else
@@ -197,7 +199,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   recorder_counts(recorder, &counts);
   profile_t *profile = counts.found > 0 ? recorder_finish(recorder) : NULL;
   if (added > 0) record_status_end(&r->status, &counts);
-  if (child != NULL) say_end(r, child);
+  if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
     ok = (added > 0 || r->program != NULL) &&
          cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK;
@@ -230,7 +232,7 @@ int record_run(int argc, char **argv) {
     r.live.pids = (attach_pids_t){.pids = {child.pid}, .count = 1};
   }
   live_catch_signals(true);
-  status = record_with(&r, engine, r.program != NULL ? &child : NULL);
+  status = record_with(&r, engine, &child);
   engine->close(engine);
   return status;
 }

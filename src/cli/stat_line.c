@@ -17,8 +17,10 @@ static bool is_told(const stat_interval_t *i) {
 }
 
 /* Of the time of the processes: samples tell how the time was spent that was used. */
-static double share(const stat_interval_t *i, uint64_t samples) {
-  return i->samples > 0 ? (double)samples / (double)i->samples * (1 - share_of_idle(i)) : 0;
+static double share(const stat_interval_t *i, uint64_t part) {
+  uint64_t sum = 0;
+  for (int k = 0; k < DOING_KINDS; k++) sum += i->doing[k];
+  return sum > 0 ? (double)part / (double)sum * (1 - share_of_idle(i)) : 0;
 }
 
 static uint64_t other(const stat_interval_t *i) {

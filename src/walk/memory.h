@@ -36,7 +36,7 @@ typedef struct walk_memory {
 #define walk_given(pointer) ((pointer) != NULL)
 
 #define walk_read(memory, to, from, len, trust) \
-  ((void)(trust), bpf_probe_read_user(to, len, (const void *)(from)) == 0)
+  ((void)(memory), (void)(trust), bpf_probe_read_user(to, len, (const void *)(from)) == 0)
 
 #else
 

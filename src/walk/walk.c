@@ -17,6 +17,17 @@ WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global) {
   return is_puc(walk) ? puc_main_of(walk, global) : luajit_main_of(walk, global);
 }
 
+/* All families keep a string's hash, or its number, behind its head: with short references in the same place. It never changes, but
+ * for that of a long string, once. */
+WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto) {
+  enum { HASH = 12 };
+  uint32_t hash = 0;
+  walk_read(walk->memory, &hash, proto->source + HASH, sizeof hash, WALK_GUESS);
+  uint64_t mixed = proto->source ^ proto->code << 7 ^ proto->lines << 21 ^
+                   (uint64_t)(uint32_t)proto->line << 42 ^ proto->code_end ^ (uint64_t)hash << 32;
+  return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
+}
+
 WALK_PLACE bool walk_add_collector(walk_t *walk) {
   uint32_t count = walk->frame_count;
   if (count >= WALK_MAX_FRAMES) return false;

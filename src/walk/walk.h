@@ -64,9 +64,9 @@ typedef enum {
 
 /* Whose stack it is, for who hands it on; a walk does not look at it. */
 typedef struct {
-  uint64_t time; /* CLOCK_MONOTONIC, ns */
-  uint64_t
-      space; /* tells address spaces of one process number apart: it changes with exec, a forked child has another */
+  uint64_t time;   /* CLOCK_MONOTONIC, ns */
+  uint64_t weight; /* CPU time that the sample stands for, ns; 0: the period */
+  uint64_t space;  /* tells address spaces apart: it changes with exec, a forked child has another */
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */
@@ -211,12 +211,8 @@ typedef struct {
   int32_t line, last_line; /* of definition */
 } walk_proto_t;
 
-/* Tells a prototype from another one that is at the same address later. */
-static inline uint32_t walk_mark(const walk_proto_t *proto) {
-  uint64_t mixed = proto->source ^ proto->code << 7 ^ proto->lines << 21 ^
-                   (uint64_t)(uint32_t)proto->line << 42 ^ proto->code_end;
-  return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
-}
+/* Tells a prototype from another one that is at the same address later, or whose source is. */
+WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto);
 
 WALK_PLACE bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);
 /* The line of the instruction at pc, 0 when unknown. */

@@ -19,6 +19,10 @@ attach_main() {
   for name in ${1:-$names}; do "test_$name"; done
 }
 
+# the engines that work here: what is only tried with the other one where there is no BPF is in test_record_bpf.sh
+has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf"; }
+engines() { echo "${ENGINES:-$(has_bpf && echo bpf) ptrace}"; }
+
 # start COMMAND…: in a session of its own; $pid is its number, and what it prints is in printed.N
 start() {
   : >"printed.${#started[@]}"

@@ -1,7 +1,6 @@
 # luapulse record: known programs on every runtime with every engine; what targets do meanwhile; how it ends; what it says.
 source "$(dirname "$0")/attach.sh"
 RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
-ENGINES=${ENGINES:-ptrace}
 
 # record ARGUMENTS…: with $engine, into out.pb.gz and out.folded; status as status() has it
 record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
@@ -37,7 +36,7 @@ start_split() { # COMMAND… -- ARGUMENTS of split.lua
 
 test_known_shares() {
   local runtime
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- plain
       recorded -p "$pid" -F 499 -d 2
@@ -49,7 +48,7 @@ test_known_shares() {
 }
 test_coroutines() {
   local runtime
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- coroutines
       recorded -p "$pid" -F 499 -d 2
@@ -62,7 +61,7 @@ test_coroutines() {
 }
 test_stripped_renamed_and_deleted() {
   local runtime
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     for runtime in lua5.4 luajit; do
       cp "$(readlink -f "$(command -v $runtime)")" ./httpd
       strip ./httpd
@@ -76,7 +75,7 @@ test_stripped_renamed_and_deleted() {
 }
 test_several_targets() {
   local pids=() i
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     for i in lua5.1 lua5.4 luajit; do
       start_split $i -- plain
       pids+=("$pid")
@@ -104,7 +103,7 @@ test_several_targets() {
 }
 test_many_targets() {
   local pids i
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     pids=
     for ((i = 0; i < 64; i++)); do
       start lua5.4 -e 'local x = 0 while true do for i = 1, 1e5 do x = x + i end os.execute("exec sleep 0.2") end'
@@ -120,7 +119,7 @@ test_many_targets() {
 test_threads() {
   local i
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start ./host
     until_printed ready
     recorded -p "$pid" -F 199 -d 2
@@ -130,7 +129,7 @@ test_threads() {
   done
 }
 test_no_lua() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start sleep 1000
     record -p "$pid"
     same "$status" 1 "status"
@@ -141,7 +140,7 @@ test_no_lua() {
   done
 }
 test_the_target_ends() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start_split lua5.4 -- plain 600
     recorded -p "$pid"
     has err "luapulse: process $pid (lua5.4) has ended"
@@ -150,7 +149,7 @@ test_the_target_ends() {
 }
 # It becomes another program, with another Lua; the samples of both are there.
 test_the_target_calls_exec() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start sh -c "lua5.4 -e 'local x = 0 for i = 1, 2e7 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain 300"
     until_printed begun
     recorded -s -p "$pid" -F 499
@@ -179,7 +178,7 @@ END
   done
 }
 test_children_are_followed() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start_split lua5.4 -- fork 1000 "exec luajit $here/split.lua coroutines 2000"
     recorded -s -p "$pid" -F 199
     "$luapulse" convert -o tags.html out.pb.gz || fail "the profile cannot be read"
@@ -191,7 +190,7 @@ test_children_are_followed() {
   done
 }
 test_a_program_is_started() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     recorded -F 499 -- lua5.4 "$here/split.lua" plain 300
     split_shares "$engine"
     has out ready
@@ -215,7 +214,7 @@ test_a_program_is_started() {
 # The first ends the recording and the files are written, the second ends luapulse at once.
 test_interrupts() {
   local recorder i
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start_split lua5.4 -- plain
     target=$pid
     start "$luapulse" record --engine "$engine" -F 999 -p "$target" -o first.folded
@@ -275,7 +274,7 @@ int main(void) {
 }
 END
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host counting.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start ./host
     until_printed ready
     "$luapulse" record -q --engine "$engine" -p "$pid" -F 2000 -o out.folded 2>err &
@@ -292,7 +291,7 @@ END
 }
 # Two at a time: what one holds the other cannot, and counts.
 test_two_recorders() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start_split lua5.4 -- plain
     "$luapulse" record --engine "$engine" -p "$pid" -F 499 -d 2 -o other.folded 2>other &
     recorder=$!
@@ -317,21 +316,22 @@ while true do
   if n % 10 == 0 then collectgarbage() end
 end
 END
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     for runtime in $RUNTIMES; do
       start $runtime dying.lua
       until_printed ready
       recorded -p "$pid" -F 1999 -d 1
       # chunk17 has its function on line 18
       grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen || fail "none was seen: $(head -50 out.folded)"
-      awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || $3 != $5 { print; bad = 1 } END { exit bad }' seen >wrong || fail "$runtime: wrong names: $(head wrong)"
+      awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || ($5 != 0 && $3 != $5) { print; bad = 1 } END { exit bad }' seen >wrong ||
+        fail "$engine $runtime: wrong names, of $(wc -l <seen): $(head wrong)"
       kill -KILL "$pid"
     done
   done
 }
 # What does not run is not stopped.
 test_idle_targets() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start lua5.4 "$here/known.lua" read
     until_printed ready
     until_state S
@@ -344,7 +344,7 @@ test_idle_targets() {
 }
 test_duration_and_formats() {
   start_split lua5.4 -- plain
-  engine=${ENGINES%% *}
+  engine=$(engines | sed 's/ .*//')
   status "$luapulse" record --engine "$engine" -p "$pid" -d 0.3 -F 200
   same "$status" 0 "status: $(cat err)"
   [ -s "luapulse.$pid.pb.gz" ] && [ -s "luapulse.$pid.html" ] || fail "the default files are missing: $(ls)"
@@ -359,7 +359,7 @@ test_duration_and_formats() {
   has report "burn"
 }
 test_status_line() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     start_split lua5.4 -- plain
     script -qec "'$luapulse' record --engine $engine -p $pid -d 1 -o out.folded" screen >/dev/null </dev/null
     has screen $'\r\033[K'
@@ -387,7 +387,7 @@ test_without_privileges() {
 }
 # Targets that begin and end all the time, some before anybody has seen them.
 test_short_lived_targets() {
-  for engine in $ENGINES; do
+  for engine in $(engines); do
     recorded -s -F 499 -- bash -c 'for ((i = 0; i < 100; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * 2e6 do x = x + i end" || exit 1; done'
     [ "$(samples)" -gt 50 ] || fail "few samples: $(cat err)"
     [ "$(share 'main chunk')" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"

@@ -46,6 +46,24 @@ static inline void define(const layout_t *layout, function_t *f, const char *tex
   for (int i = 0; i < CODE; i++) f->lines[i] = line + i;
 }
 
+static inline bool read_here(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
+                             walk_trust_t trust) {
+  (void)memory;
+  (void)trust;
+  memcpy(to, (const void *)(uintptr_t)from, len);
+  return true;
+}
+
+/* As it is now; 0 when there is no prototype. */
+static inline uint32_t mark_of(const layout_t *layout, const function_t *f) {
+  static walk_t walk;
+  static walk_memory_t memory = {.read = read_here};
+  walk_proto_t proto;
+  walk.layout = layout;
+  walk.memory = &memory;
+  return walk_proto(&walk, address(f->proto), WALK_GUESS, &proto) ? walk_mark(&walk, &proto) : 0;
+}
+
 static inline const layout_t *invented_layout(void) {
   const layout_t *layout, *found = NULL;
   for (size_t i = 0; (layout = layout_known(i)) != NULL; i++)

@@ -45,15 +45,9 @@ static int tear_down(void **state) {
 
 static void set_frame(fixture_t *x, uint32_t i, uint32_t function, uint32_t instruction) {
   const function_t *f = &x->functions[function];
-  const layout_puc_t *l = &x->runtimes.runtimes[0].layout->puc;
-  walk_proto_t proto = {.source = address(f->source),
-                        .code = address(f->code),
-                        .code_end = address(f->code + CODE),
-                        .lines = address(f->lines)};
-  memcpy(&proto.line, f->proto + l->proto_line, sizeof proto.line);
   x->frames[i] = (walk_frame_t){.kind = WALK_LUA,
                                 .proto = address(f->proto),
-                                .mark = walk_mark(&proto),
+                                .mark = mark_of(x->runtimes.runtimes[0].layout, f),
                                 .pc = address(&f->code[instruction])};
 }
 

@@ -41,18 +41,9 @@ static int tear_down(void **state) {
 
 /* The frame as a walk would have made it now. */
 static walk_frame_t frame_of(const fixture_t *x, const function_t *f, int instruction) {
-  remote_t *remote = calloc(1, sizeof *remote);
-  walk_t *walk = calloc(1, sizeof *walk);
-  walk_proto_t proto;
-  remote_init(remote, getpid());
-  walk->layout = x->layout;
-  walk->memory = &remote->memory;
-  assert_true(walk_proto(walk, address(f->proto), WALK_GUESS, &proto));
-  free(walk);
-  free(remote);
   return (walk_frame_t){.kind = WALK_LUA,
                         .proto = address(f->proto),
-                        .mark = walk_mark(&proto),
+                        .mark = mark_of(x->layout, f),
                         .pc = address(&f->code[instruction])};
 }
 
@@ -137,6 +128,18 @@ static void a_function_that_was_seen_keeps_its_name(void **state) {
   assert_false(gone);
 }
 
+/* Freed, but not overwritten yet, while what it leads to is another's. */
+static void a_function_whose_lines_are_not_its_own(void **state) {
+  fixture_t *x = *state;
+  static function_t f;
+  bool gone;
+  define(x->layout, &f, text, 3);
+  walk_frame_t frame = frame_of(x, &f, 5);
+  f.lines[5] = 2;
+  is_frame(x, look(x, &frame, SPACE, &gone), "[gone]", "", 0);
+  assert_true(gone);
+}
+
 static void address_spaces_are_apart(void **state) {
   fixture_t *x = *state;
   static function_t f;
@@ -200,10 +203,15 @@ static void a_function_that_was_met_in_time(void **state) {
 
 #define SYMBOLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
-    SYMBOLS_TEST(a_function_is_read_at_first_sight),   SYMBOLS_TEST(functions_of_files_keep_their_place),
-    SYMBOLS_TEST(a_function_that_died_unseen_is_gone), SYMBOLS_TEST(a_function_that_was_seen_keeps_its_name),
-    SYMBOLS_TEST(a_function_that_was_met_in_time),     SYMBOLS_TEST(address_spaces_are_apart),
-    SYMBOLS_TEST(more_frames_than_are_kept),           SYMBOLS_TEST(a_profile_that_is_full),
+    SYMBOLS_TEST(a_function_is_read_at_first_sight),
+    SYMBOLS_TEST(functions_of_files_keep_their_place),
+    SYMBOLS_TEST(a_function_that_died_unseen_is_gone),
+    SYMBOLS_TEST(a_function_that_was_seen_keeps_its_name),
+    SYMBOLS_TEST(a_function_that_was_met_in_time),
+    SYMBOLS_TEST(a_function_whose_lines_are_not_its_own),
+    SYMBOLS_TEST(address_spaces_are_apart),
+    SYMBOLS_TEST(more_frames_than_are_kept),
+    SYMBOLS_TEST(a_profile_that_is_full),
 };
 
 UNIT_MAIN(tests)

@@ -123,14 +123,14 @@ static void take_prototypes(invented_t *vm, tables_t *tables) {
   set(vm, in_globals(vm), 0, "work", new_lua_function(vm, &proto, 12));
   read_names(tables, vm);
   assert_true(walk_proto(&walk, proto, WALK_GUESS, &read));
-  walk_frame_t frame = {.kind = WALK_LUA, .proto = proto, .mark = walk_mark(&read)};
+  walk_frame_t frame = {.kind = WALK_LUA, .proto = proto, .mark = walk_mark(&walk, &read)};
   assert_string_equal(tables_name(tables, &frame), "work");
   frame.mark++;
   assert_null(tables_name(tables, &frame));
   put(vm, proto + (is_jit(vm) ? vm->layout->luajit.proto_line : vm->layout->puc.proto_line), 99, 4);
   set(vm, in_globals(vm), 0, "another_one", new_c_function(vm, INVENTED_CODE, 1));
   assert_true(walk_proto(&walk, proto, WALK_GUESS, &read));
-  frame.mark = walk_mark(&read);
+  frame.mark = walk_mark(&walk, &read);
   read_names(tables, vm);
   assert_null(tables_name(tables, &frame));
 }

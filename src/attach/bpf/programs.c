@@ -15,7 +15,11 @@
 #include "sampler.skel.h"
 #pragma GCC diagnostic pop
 
-enum { MOST_WALKERS = 64 /* as many as the program array has places */ };
+enum {
+  MOST_WALKERS = 64, /* as many as the program array has places */
+  TICKS_OF_A_PERIOD =
+      4 /* at least: a change begins it anew, and a thread that runs little would never get to its end */
+};
 
 typedef struct {
   walker_kind_t kind;
@@ -60,14 +64,12 @@ static int silent(enum libbpf_print_level level, const char *format, va_list arg
 }
 
 /* An object of which one program is loaded; its maps are those of the base, once there is one. */
-static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, uint32_t one_in,
-                            failure_t *failure) {
+static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, failure_t *failure) {
   struct sampler *object = sampler__open();
   if (object == NULL) {
     refused(programs->command, errno, failure);
     return NULL;
   }
-  object->rodata->one_in = one_in;
   bpf_program__set_autoload(object->progs.tick, kind == NULL);
   bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
   bpf_map__set_max_entries(object->maps.walks, (uint32_t)programs->processors);
@@ -80,6 +82,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
     error = bpf_map__reuse_fd(object->maps.walks, bpf_map__fd(base->maps.walks));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.targets, bpf_map__fd(base->maps.targets));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.threads, bpf_map__fd(base->maps.threads));
+    if (error == 0) error = bpf_map__reuse_fd(object->maps.periods, bpf_map__fd(base->maps.periods));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.samples, bpf_map__fd(base->maps.samples));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.lost, bpf_map__fd(base->maps.lost));
     if (error == 0) error = bpf_map__reuse_fd(object->maps.walkers, bpf_map__fd(base->maps.walkers));
@@ -91,7 +94,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   return NULL;
 }
 
-programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure) {
+programs_t *programs_open(const char *command, failure_t *failure) {
   libbpf_set_print(silent);
   if (!can_run(command, failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
@@ -100,7 +103,7 @@ programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failu
     return NULL;
   }
   *programs = (programs_t){.command = command, .processors = libbpf_num_possible_cpus()};
-  programs->base = programs->processors > 0 ? load(programs, NULL, one_in, failure) : NULL;
+  programs->base = programs->processors > 0 ? load(programs, NULL, failure) : NULL;
   if (programs->base != NULL) return programs;
   programs_close(programs);
   return NULL;
@@ -123,7 +126,7 @@ bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *
   }
   if (programs->count == MOST_WALKERS)
     return failure_set(failure, "there are more kinds of Lua than %d among the processes", MOST_WALKERS);
-  struct sampler *object = load(programs, kind, 1, failure);
+  struct sampler *object = load(programs, kind, failure);
   if (object == NULL) return false;
   uint32_t fd = (uint32_t)bpf_program__fd(object->progs.walk_one);
   *place = programs->count;
@@ -152,6 +155,19 @@ bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t 
 
 void programs_drop_target(programs_t *programs, uint32_t pid) {
   bpf_map_delete_elem(bpf_map__fd(programs->base->maps.targets), &pid);
+}
+
+bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period) {
+  int map = bpf_map__fd(programs->base->maps.periods);
+  bpf_period_t set = {.now = 0};
+  bool changes = bpf_map_lookup_elem(map, &tid, &set) == 0;
+  if (changes && set.ticks < TICKS_OF_A_PERIOD) return false;
+  set = (bpf_period_t){period, set.now, changes ? set.turn + 1 : 0, 0};
+  return bpf_map_update_elem(map, &tid, &set, BPF_ANY) == 0; /* without room for it, it stays as it is */
+}
+
+void programs_drop_period(programs_t *programs, uint32_t tid) {
+  bpf_map_delete_elem(bpf_map__fd(programs->base->maps.periods), &tid);
 }
 
 uint64_t programs_lost(programs_t *programs) {

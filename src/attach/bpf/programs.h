@@ -8,8 +8,8 @@
 
 typedef struct programs programs_t;
 
-/* What ticks run is loaded: one in so many becomes a sample. `command` of luapulse is for messages. NULL with a message that says what is missing. */
-programs_t *programs_open(uint32_t one_in, const char *command, failure_t *failure);
+/* What ticks run is loaded. `command` of luapulse is for messages. NULL with a message that says what is missing. */
+programs_t *programs_open(const char *command, failure_t *failure);
 void programs_close(programs_t *programs);
 
 /* What a walker is for. */
@@ -26,6 +26,10 @@ int programs_tick_fd(const programs_t *programs);
 int programs_samples_fd(const programs_t *programs); /* the ring */
 bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t *target);
 void programs_drop_target(programs_t *programs, uint32_t pid);
+/* Of a thread with an event of its own, at first and when it is to be changed. False: it stays, there were too few ticks since the last
+ * change. */
+bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period);
+void programs_drop_period(programs_t *programs, uint32_t tid);
 
 uint64_t programs_lost(programs_t *programs);
 /* What the kernel counted where kernel.bpf_stats_enabled is set, and the most instructions its verifier went through. */

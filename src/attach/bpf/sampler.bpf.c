@@ -34,9 +34,8 @@ struct vm_area_struct {
   unsigned long vm_start, vm_end;
 } __attribute__((preserve_access_index));
 
-const volatile uint32_t one_in = 1; /* ticks is a sample, by chance */
-const volatile uint32_t turn;       /* of this program among those of a process */
-const volatile uint32_t runtime;    /* that it is for, as samples tell it */
+const volatile uint32_t turn;    /* of this program among those of a process */
+const volatile uint32_t runtime; /* that it is for, as samples tell it */
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY); /* one for each processor: for a per-CPU map it is too large */
@@ -59,6 +58,14 @@ struct {
   __type(value, bpf_thread_t);
   __uint(max_entries, BPF_MAX_THREADS);
 } threads SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __type(key, uint32_t);
+  __type(value, bpf_period_t);
+  __uint(max_entries, BPF_MAX_THREADS);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+} periods SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -163,6 +170,7 @@ static void hand_out(walk_t *walk) {
 static void begin(walk_t *walk, uint64_t space) {
   uint64_t id = bpf_get_current_pid_tgid();
   walk->origin.time = bpf_ktime_get_ns();
+  walk->origin.weight = 0;
   walk->origin.space = space;
   walk->origin.pid = (int32_t)(id >> 32);
   walk->origin.tid = (int32_t)id;
@@ -174,6 +182,17 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->trace = 0;
   walk->truncated = false;
   walk->collector_marked = false;
+}
+
+/* What the thread has run since its last sample, in the mean. Where the period was changed meanwhile the last one had come to an end
+ * somewhere: half of it, then. An event that was inherited keeps the period it began with. */
+static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid) {
+  bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
+  if (period == NULL) return context->sample_period;
+  uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
+  thread->period_turn = period->turn;
+  period->ticks++;
+  return weight;
 }
 
 static void aim(walk_t *walk, const bpf_target_t *target, const bpf_thread_t *thread) {
@@ -213,9 +232,11 @@ int walk_one(struct bpf_perf_event_data *context) {
   uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
-  bpf_thread_t *thread = thread_of((uint32_t)bpf_get_current_pid_tgid());
+  uint32_t tid = (uint32_t)bpf_get_current_pid_tgid();
+  bpf_thread_t *thread = thread_of(tid);
   if (walk == NULL || target == NULL || thread == NULL) return 0;
   if (turn == 0) {
+    walk->origin.weight = weigh(context, thread, tid);
     read_registers(context, walk);
     find_stack(thread, walk->registers.sp);
   }
@@ -236,7 +257,6 @@ int walk_one(struct bpf_perf_event_data *context) {
 SEC("perf_event")
 int tick(struct bpf_perf_event_data *context) {
   uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
-  if (one_in > 1 && bpf_get_prandom_u32() % one_in != 0) return 0;
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   if (walk == NULL) return 0;
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);

@@ -34,6 +34,14 @@ typedef struct {
 typedef struct {
   uint64_t global, main, state;
   bpf_stack_t stack;
+  uint64_t period_turn; /* as it was */
 } bpf_thread_t;
+
+/* The gap between the ticks of a thread that has an event of its own; written by the loader. */
+typedef struct {
+  uint64_t now, before; /* ns of CPU time */
+  uint64_t turn;        /* how often it was changed */
+  uint64_t ticks;       /* since then; counted by the program */
+} bpf_period_t;
 
 #endif
