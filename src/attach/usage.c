@@ -44,7 +44,16 @@ static uint64_t number_after(const char *text, const char *key) {
   return at != NULL ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-static void read_switches(usage_t *u, pid_t pid) {
+/* /proc/PID/task/TID/schedstat: time on a processor, time waiting for one, how often. */
+static int64_t read_waited(pid_t pid, int tid) {
+  char path[96], text[FILE_BYTES], *at;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", (int)pid, tid);
+  if (!read_file(path, text)) return 0;
+  strtoull(text, &at, 10);
+  return strtoll(at, NULL, 10);
+}
+
+static void read_threads(usage_t *u, pid_t pid) {
   char path[96], text[FILE_BYTES];
   snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
   DIR *folder = opendir(path);
@@ -55,6 +64,7 @@ static void read_switches(usage_t *u, pid_t pid) {
     if (tid <= 0 || !read_file(path, text)) continue;
     u->voluntary += number_after(text, "\nvoluntary_ctxt_switches:");
     u->involuntary += number_after(text, "\nnonvoluntary_ctxt_switches:");
+    u->waited += read_waited(pid, tid);
   }
   closedir(folder);
 }
@@ -65,7 +75,7 @@ bool usage_read(usage_t *u, pid_t pid) {
   *u = (usage_t){.cpu = 0};
   if (!read_stat(u, pid) || clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &t) != 0) return false;
   u->cpu = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-  read_switches(u, pid);
+  read_threads(u, pid);
   return true;
 }
 
@@ -79,7 +89,8 @@ usage_t usage_since(const usage_t *now, const usage_t *before) {
                    .minor = since(now->minor, before->minor),
                    .major = since(now->major, before->major),
                    .voluntary = since(now->voluntary, before->voluntary),
-                   .involuntary = since(now->involuntary, before->involuntary)};
+                   .involuntary = since(now->involuntary, before->involuntary),
+                   .waited = now->waited > before->waited ? now->waited - before->waited : 0};
 }
 
 void usage_add(usage_t *sum, const usage_t *more) {
@@ -89,4 +100,5 @@ void usage_add(usage_t *sum, const usage_t *more) {
   sum->major += more->major;
   sum->voluntary += more->voluntary;
   sum->involuntary += more->involuntary;
+  sum->waited += more->waited;
 }

@@ -6,21 +6,31 @@
 #include <stdio.h>
 #include <time.h>
 
-static double share_of_idle(const stat_interval_t *i) {
-  double busy = (double)i->usage.cpu / 1e9;
-  return i->process_seconds > busy && i->process_seconds > 0 ? 1 - busy / i->process_seconds : 0;
+/* Of the time of all processes: used, waited for a processor, and neither. With several threads there may be more of it than of time. */
+typedef struct {
+  double busy, waiting, idle;
+} times_t;
+
+static times_t times_of(const stat_interval_t *i) {
+  double all = i->process_seconds;
+  if (all <= 0) return (times_t){.idle = 1};
+  times_t t = {(double)i->usage.cpu / 1e9 / all, (double)i->usage.waited / 1e9 / all, 0};
+  if (t.busy > 1) t.busy = 1;
+  if (t.waiting > 1 - t.busy) t.waiting = 1 - t.busy;
+  t.idle = 1 - t.busy - t.waiting;
+  return t;
 }
 
 /* So little time that no sample is to be expected is no time. */
 static bool is_told(const stat_interval_t *i) {
-  return i->samples > 0 || share_of_idle(i) > 0.99;
+  return i->samples > 0 || times_of(i).busy < 0.01;
 }
 
 /* Of the time of the processes: samples tell how the time was spent that was used. */
 static double share(const stat_interval_t *i, uint64_t part) {
   uint64_t sum = 0;
   for (int k = 0; k < DOING_KINDS; k++) sum += i->doing[k];
-  return sum > 0 ? (double)part / (double)sum * (1 - share_of_idle(i)) : 0;
+  return sum > 0 ? (double)part / (double)sum * times_of(i).busy : 0;
 }
 
 static uint64_t other(const stat_interval_t *i) {
@@ -55,10 +65,11 @@ static double ratio(double part, double whole) {
 
 void stat_print_head(const stat_told_t *told) {
   printf(
-      "         ------- share of the time, %% -------  ------ Lua ------  --- per second ----  -- cpu --%s\n",
+      "         ---------- share of the time, %% ---------  ------ Lua ------  --- per second ----  -- cpu "
+      "--%s\n",
       told->counters ? "  --- pmu ---" : "");
   printf(
-      "    time interp  jit  gc   c kern other idle    heap gc       coro  switch forced fault  cpu%% "
+      "    time interp  jit  gc   c kern other wait idle    heap gc       coro  switch forced fault  cpu%% "
       "sys%%%s\n",
       told->counters ? "   ipc br-miss%" : "");
   fflush(stdout);
@@ -76,7 +87,8 @@ void stat_print_line(const stat_told_t *told, const stat_interval_t *i) {
   print_share(4, any, share(i, i->doing[DOING_C]));
   print_share(5, any && told->kernel, share(i, i->doing[DOING_KERNEL]));
   print_share(6, any, share(i, other(i)));
-  print_share(5, true, share_of_idle(i));
+  print_share(5, true, times_of(i).waiting);
+  print_share(5, true, times_of(i).idle);
   print_bytes(8, i->vitals.heap);
   printf(" %-8s", gc_state_name(i->vitals.gc));
   if (i->vitals.coroutines_known)
@@ -148,7 +160,8 @@ void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, con
              "engine ptrace cannot tell; it counts for the function that called it",
              share(all, all->doing[DOING_KERNEL]));
   print_part("outside Lua", any, "no samples", share(all, all->doing[DOING_OUTSIDE]));
-  print_part("idle", true, "", share_of_idle(all));
+  print_part("waiting", true, "", times_of(all).waiting);
+  print_part("idle", true, "", times_of(all).idle);
   if (course->lines > 0) print_course(all, course);
   printf("cpu: %.2f s, of it %.2f s in the kernel; %" PRIu64 " voluntary and %" PRIu64
          " forced context switches, %" PRIu64 " page faults, %" PRIu64 " of them from a disk\n",

@@ -16,7 +16,9 @@ lines() { grep -cE '^[0-9]{2}:[0-9]{2}:[0-9]{2} ' out; }
 # part NAME: the share in the summary, in percent, "" when it is not told
 part() { sed -nE "s/^  $1 +([0-9.]+) %\$/\1/p" out; }
 # busy NAME: its share of the time the processor was used
-busy() { awk -v part="$(part "$1")" -v idle="$(part idle)" 'BEGIN { print (idle < 100 ? part * 100 / (100 - idle) : 0) }'; }
+busy() {
+  awk -v part="$(part "$1")" -v rest="$(part idle) $(part waiting)" 'BEGIN { split(rest, r, " "); used = 100 - r[1] - r[2]; print (used > 0 ? part * 100 / used : 0) }'
+}
 holds() { # EXPRESSION WHAT
   awk "BEGIN { exit !($1) }" || { cat out err >&2; fail "$2: $1"; }
 }
@@ -79,6 +81,15 @@ test_kernel() {
   holds "$(busy kernel) - 100 * $system / $cpu < 15 && 100 * $system / $cpu - $(busy kernel) < 15" "kernel and /proc"
   kill -KILL "$pid"
 }
+# Two on one processor: each waits for it about half of the time, and is never idle.
+test_waiting_for_a_processor() {
+  begin taskset -c 0 lua5.4 compute
+  begin taskset -c 0 lua5.4 compute
+  stat_it -d 2
+  holds "$(part waiting) > 20" "waiting"
+  holds "$(part idle) < $(part waiting)" "idle"
+  kill -KILL "${started[@]: -2}"
+}
 # What the process used before and after stat looked is at most as much as there was time.
 test_cpu_against_proc() {
   local engine before after began ended cpu seconds
@@ -93,8 +104,8 @@ test_cpu_against_proc() {
     holds "$cpu <= $after - $before + 0.05" "$engine: CPU seconds"
     holds "$cpu >= $after - $before - ($ended - $began - $seconds) - 0.15" "$engine: CPU seconds"
     holds "$seconds >= 1.9 && $seconds <= $ended - $began + 0.1" "$engine: seconds"
-    # idle is what is left of the time
-    holds "$(part idle) <= 100 * (1 - $cpu / ($seconds + 0.06)) + 1 && $(part idle) >= 100 * (1 - $cpu / ($seconds - 0.06)) - 1" "$engine: idle"
+    # what is left of the time it was idle, or waited for a processor; this one never rests
+    holds "$(part idle) + $(part waiting) <= 100 * (1 - $cpu / ($seconds + 0.06)) + 1 && $(part idle) + $(part waiting) >= 100 * (1 - $cpu / ($seconds - 0.06)) - 1" "$engine: idle"
     kill -KILL "$pid"
   done
 }
@@ -212,7 +223,7 @@ test_lines() {
   same "$(grep -c 'time interp  jit' out)" 2 "heads in more than 20 lines"
   ! grep -q $'\033' out || fail "control characters"
   # shares of a line make 100, but for their being rounded
-  awk '/^[0-9][0-9]:/ { sum = 0; for (i = 2; i <= 8; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"
+  awk '/^[0-9][0-9]:/ { sum = 0; for (i = 2; i <= 9; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"
   kill -KILL "$pid"
 }
 # Many virtual machines have no counters; where they are, they make sense.
