@@ -52,7 +52,7 @@ static const char help[] =
     "Exit status: 0, or 1 when a process could not be sampled, 2: wrong usage.\n\n"
     "Examples:\n"
     "  sudo luapulse stat -p 1234 -d 10\n"
-    "  sudo luapulse stat -p $(pgrep -f 'nginx: worker' | paste -sd,) -i 5\n";
+    "  sudo luapulse stat -p $(pidof -s nginx) -s -i 5\n";
 
 /* -- options -------------------------------------------------------------------------------------------------- */
 
