@@ -115,8 +115,9 @@ static int on_sample(void *context, void *data, size_t size) {
 
 /* -- ticks ------------------------------------------------------------------------------------------------------------ */
 
+/* The rate is what varies evenly, from half to one and a half times what was asked for: each lasts for the same time, and their mean counts. */
 static uint64_t vary(engine_bpf_t *e) {
-  return random_jitter(&e->random, 1000000000 / (uint64_t)e->options.hz);
+  return (uint64_t)1000000000 * 1000 / random_jitter(&e->random, (uint64_t)e->options.hz * 1000);
 }
 
 static void vary_some(engine_bpf_t *e) {

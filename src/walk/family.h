@@ -43,6 +43,8 @@ WALK_PLACE uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
 /* True when the coroutine runs a finalizer, as far as can be told. */
 WALK_PLACE bool puc_finalizes(walk_t *walk, const walk_state_t *state);
 WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
+/* walk_mark() of the next of a walk's frames: functions of a stack often share their source, whose hash is read once. */
+WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto);
 /* Adds a frame of the collector; false when there is no room. */
 WALK_PLACE bool walk_add_collector(walk_t *walk);
 

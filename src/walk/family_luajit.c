@@ -94,7 +94,7 @@ WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, w
     if (!marks_functions(walk)) return true;
     walk_proto_t proto;
     if (!luajit_proto(walk, frame->proto, trust, &proto)) return false;
-    frame->mark = walk_mark(walk, &proto);
+    frame->mark = walk_mark_frame(walk, &proto);
     return true;
   }
   frame->kind = frame->ffid == FF_C ? WALK_C : WALK_BUILTIN;

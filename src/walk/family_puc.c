@@ -87,7 +87,7 @@ static bool is_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
   if (marks_functions(walk)) {
     walk_proto_t proto;
     if (!puc_proto(walk, frame->proto, trust, &proto)) return false;
-    frame->mark = walk_mark(walk, &proto);
+    frame->mark = walk_mark_frame(walk, &proto);
     return true;
   }
   uint8_t tag;

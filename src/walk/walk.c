@@ -19,13 +19,29 @@ WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global) {
 
 /* All families keep a string's hash, or its number, behind its head: with short references in the same place. It never changes, but
  * for that of a long string, once. */
-WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto) {
+static uint32_t source_hash(walk_t *walk, uint64_t source) {
   enum { HASH = 12 };
   uint32_t hash = 0;
-  walk_read(walk->memory, &hash, proto->source + HASH, sizeof hash, WALK_GUESS);
+  walk_read(walk->memory, &hash, source + HASH, sizeof hash, WALK_GUESS);
+  return hash;
+}
+
+static inline uint32_t mix_mark(const walk_proto_t *proto, uint32_t hash) {
   uint64_t mixed = proto->source ^ proto->code << 7 ^ proto->lines << 21 ^
                    (uint64_t)(uint32_t)proto->line << 42 ^ proto->code_end ^ (uint64_t)hash << 32;
   return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
+}
+
+WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto) {
+  return mix_mark(proto, source_hash(walk, proto->source));
+}
+
+WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto) {
+  if (walk->marked.source != proto->source) {
+    walk->marked.hash = source_hash(walk, proto->source);
+    walk->marked.source = proto->source;
+  }
+  return mix_mark(proto, walk->marked.hash);
 }
 
 WALK_PLACE bool walk_add_collector(walk_t *walk) {
@@ -47,6 +63,7 @@ static void mark_collector(walk_t *walk) {
 }
 
 static void begin_frames(walk_t *walk) {
+  walk->marked.source = 0;
   walk->frame_count = 0;
   walk->collector_marked = walk->links_unsure = false;
   walk->link_count = 0;

@@ -178,6 +178,11 @@ typedef struct walk {
   /* PUC: how often each register alone held the pc, to decide when two might */
   uint32_t pc_votes[WALK_MAX_REGISTERS];
 
+  struct {
+    uint64_t source;
+    uint32_t hash;
+  } marked; /* last, in this walk */
+
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
   walk_origin_t origin;
   walk_vmstate_t vmstate;

@@ -73,6 +73,49 @@ test_stripped_renamed_and_deleted() {
     done
   done
 }
+# The file of a program that runs was replaced by another, as an upgrade does.
+test_replaced_binary() {
+  for engine in $(engines); do
+    cp "$(readlink -f "$(command -v lua5.4)")" ./httpd
+    start_split ./httpd -- plain
+    cp "$(readlink -f "$(command -v lua5.1)")" ./upgraded
+    mv upgraded httpd
+    recorded -p "$pid" -F 499 -d 1
+    within "$(share ';a \\(.*;burn ')" 500 "$engine"
+    grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
+    kill -KILL "$pid"
+  done
+}
+# The number of a process that has ended is given to another one: that is none of ours.
+test_the_number_is_used_again() {
+  local first other
+  [ -w /proc/sys/kernel/ns_last_pid ] || fail "the kernel does not permit to choose the number of a process"
+  for engine in $(engines); do
+    start_split lua5.4 -- coroutines
+    other=$pid
+    start_split lua5.4 -- plain
+    first=$pid
+    "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded -p "$first,$other" -F 499 2>err &
+    local recorder=$! i
+    for ((i = 0; i < 500; i++)); do grep -q recording err && break; read -rt 0.02 <> <(:); done
+    read -rt 0.5 <> <(:)
+    kill -KILL "$first"
+    for ((i = 0; i < 500; i++)); do grep -q "process $first .* has ended" err && break; read -rt 0.02 <> <(:); done
+    for ((i = 0; i < 200; i++)); do # others may be quicker
+      echo $((first - 1)) >/proc/sys/kernel/ns_last_pid
+      start lua5.4 -e 'local function impostor() local x = 0 while true do x = x + 1 end end impostor()'
+      [ "$pid" = "$first" ] && break
+      kill -KILL "$pid"
+    done
+    same "$pid" "$first" "number of the other process"
+    read -rt 0.5 <> <(:)
+    kill -INT "$recorder"
+    wait "$recorder"
+    same "$(grep -c impostor out.folded)" 0 "of a process that was not asked for: $(cat out.folded)"
+    grep -q "burn" out.folded || fail "nothing was recorded: $(cat err)"
+    kill -KILL "$pid" "$other"
+  done
+}
 test_several_targets() {
   local pids=() i
   for engine in $(engines); do
