@@ -3,16 +3,18 @@ source "$(dirname "$0")/attach.sh"
 ENGINES=${ENGINES:-bpf ptrace}
 export LC_ALL=C.UTF-8
 unset TMUX
-tmux=(tmux -L "luapulse-test-$$" -f /dev/null -u)
+terminals=0
+tmux=()
 stop_terminal() {
-  "${tmux[@]}" kill-server 2>/dev/null
+  [ ${#tmux[@]} -eq 0 ] || "${tmux[@]}" kill-server 2>/dev/null
   stop_all
 }
 trap stop_terminal EXIT
 
 # terminal COLUMNS ROWS COMMAND: in a terminal of that size; when it ends, "status N" is shown and a shell's cat goes on
 terminal() {
-  "${tmux[@]}" kill-server 2>/dev/null
+  [ ${#tmux[@]} -eq 0 ] || "${tmux[@]}" kill-server 2>/dev/null
+  tmux=(tmux -L "luapulse-test-$$-$((++terminals))" -f /dev/null -u) # a server of its own: the last one may still be going
   printf 'stty -a >before\n%s\nstatus=$?\nstty -a >after\necho "status $status"\nexec cat\n' "$3" >commands
   "${tmux[@]}" new-session -d -x "$1" -y "$2" "cd '$folder' && exec bash commands 2>stderr"
 }
