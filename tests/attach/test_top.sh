@@ -14,7 +14,7 @@ trap stop_terminal EXIT
 # terminal COLUMNS ROWS COMMAND: in a terminal of that size; when it ends, "status N" is shown and a shell's cat goes on
 terminal() {
   [ ${#tmux[@]} -eq 0 ] || "${tmux[@]}" kill-server 2>/dev/null
-  tmux=(tmux -L "luapulse-test-$$-$((++terminals))" -f /dev/null -u) # a server of its own: the last one may still be going
+  tmux=(tmux -S "$folder/terminal$((++terminals))" -f /dev/null -u) # a server of its own: the last one may still be going
   printf 'stty -a >before\n%s\nstatus=$?\nstty -a >after\necho "status $status"\nexec cat\n' "$3" >commands
   "${tmux[@]}" new-session -d -x "$1" -y "$2" "cd '$folder' && exec bash commands 2>stderr"
 }
@@ -69,6 +69,7 @@ test_keys() {
     same "$(state '#{cursor_flag} #{alternate_on}')" "0 1" "cursor and alternate screen"
     key s
     until_screen "^functions, by total, of late"
+    until_screen "^${numbers}c +.*split.lua:15"
     key s
     until_screen "^functions, by name, of late"
     same "$(sed -nE "s/^${numbers}([abc]|burn)  .*/\1/p" shown | paste -sd,)" a,b,burn,c "order of names"
