@@ -103,4 +103,25 @@ test_a_thousand_short_lived_targets() {
   [ "$(awk '/main chunk/ { n += $NF } END { print (n > 0) }' out.folded)" = 1 ] || fail "no stack: $(cat out.folded)"
 }
 
+# Samples for which there is no room, because nobody takes them, are counted.
+test_what_is_lost_is_counted() {
+  needs_bpf
+  local recorder i lost=0
+  start lua5.4 -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(1000)'
+  until_printed ready
+  "$luapulse" record --engine bpf -p "$pid" -F 9999 -o out.pb.gz 2>err &
+  recorder=$!
+  for ((i = 0; i < 500; i++)); do grep -q recording err && break; read -rt 0.02 <> <(:); done
+  read -rt 0.5 <> <(:)
+  kill -STOP "$recorder"
+  until_busy # 16 MiB are 400 of these stacks
+  for ((i = 0; i < 30; i++)); do until_busy; done
+  kill -CONT "$recorder"
+  kill -INT "$recorder"
+  wait "$recorder"
+  lost=$(sed -nE 's/.* ([0-9]+) lost.*/\1/p' err)
+  [ "$lost" -gt 0 ] || fail "nothing was lost: $(cat err)"
+  "$luapulse" report out.pb.gz | grep -qE "Lost +[0-9]+ samples could not be recorded" || fail "the profile does not tell: $("$luapulse" report out.pb.gz)"
+}
+
 attach_main "$@"

@@ -29,6 +29,7 @@ struct mm_struct {
 } __attribute__((preserve_access_index));
 struct task_struct {
   struct mm_struct *mm;
+  unsigned long nvcsw, nivcsw; /* how often it was switched away from */
 } __attribute__((preserve_access_index));
 struct vm_area_struct {
   unsigned long vm_start, vm_end;
@@ -184,14 +185,28 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->collector_marked = false;
 }
 
-/* What the thread has run since its last sample, in the mean. Where the period was changed meanwhile the last one had come to an end
- * somewhere: half of it, then. An event that was inherited keeps the period it began with. */
-static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid) {
+/* What the period says of it, in the mean. Where that was changed meanwhile the last one had come to an end somewhere: half of it, then. An
+ * event that was inherited keeps the period it began with. */
+static uint64_t weigh_by_period(const struct bpf_perf_event_data *context, bpf_thread_t *thread,
+                                uint32_t tid) {
   bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
   if (period == NULL) return context->sample_period;
   uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
   thread->period_turn = period->turn;
   period->ticks++;
+  return weight;
+}
+
+/* The CPU time of the thread since its last sample. If it was not switched away from meanwhile that is the time that has passed: ticks may
+ * have been missed. */
+static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid,
+                      uint64_t now) {
+  const struct task_struct *task = bpf_get_current_task_btf();
+  uint64_t switches = (uint64_t)task->nvcsw + task->nivcsw, last = thread->time;
+  uint64_t weight = weigh_by_period(context, thread, tid);
+  if (last != 0 && switches == thread->switches) weight = now - last;
+  thread->time = now;
+  thread->switches = switches;
   return weight;
 }
 
@@ -236,7 +251,7 @@ int walk_one(struct bpf_perf_event_data *context) {
   bpf_thread_t *thread = thread_of(tid);
   if (walk == NULL || target == NULL || thread == NULL) return 0;
   if (turn == 0) {
-    walk->origin.weight = weigh(context, thread, tid);
+    walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
     read_registers(context, walk);
     find_stack(thread, walk->registers.sp);
   }

@@ -35,6 +35,8 @@ typedef struct {
   uint64_t global, main, state;
   bpf_stack_t stack;
   uint64_t period_turn; /* as it was */
+  uint64_t time;        /* CLOCK_MONOTONIC, ns */
+  uint64_t switches;    /* to other threads, until then */
 } bpf_thread_t;
 
 /* The gap between the ticks of a thread that has an event of its own; written by the loader. */
