@@ -146,8 +146,8 @@ static void print_course(const stat_interval_t *all, const stat_course_t *course
 void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
                         const recorder_counts_t *counts) {
   bool any = is_told(all);
-  printf("\n%.1f s, %" PRIu64 " samples, %" PRIu64 " lost, %" PRIu64 " unattributed\n", all->seconds,
-         all->samples, counts->lost, counts->unattributed);
+  printf("\n%.1f s, %" PRIu64 " sample%s, %" PRIu64 " lost, %" PRIu64 " unattributed\n", all->seconds,
+         all->samples, all->samples == 1 ? "" : "s", counts->lost, counts->unattributed);
   print_part("interpreter", any, "no samples", share(all, all->doing[DOING_INTERPRETER]));
   print_part("compiled", any && told->compiled, any ? "there is no compiler" : "no samples",
              share(all, all->doing[DOING_COMPILED]));

@@ -18,6 +18,7 @@
 enum {
   MOST_BYTES = 16 << 20 /* of the profile that is shown */,
   KEYS_MS = 50,
+  MESSAGE_ROUNDS = 10, /* for which it is shown what happened */
   PLAIN_ROWS = 20,
   MOST_NAME = 40
 };
@@ -112,6 +113,7 @@ static bool read_options(top_t *t, int argc, char **argv, int *status) {
 static void on_say(void *context, bool failed, const char *text) {
   top_t *t = context;
   snprintf(t->state.message, sizeof t->state.message, "%s", text);
+  t->state.message_round = t->state.rounds;
   if (!t->on_screen && failed)
     cli_failed("top", "%s", text);
   else if (!t->on_screen)
@@ -190,6 +192,8 @@ static bool end_round(top_t *t, recorder_t *recorder, double seconds) {
   recorder_counts(recorder, &t->state.counts);
   profile_t *window = recorder_window(recorder);
   t->state.rounds++;
+  if (!t->state.ended && t->state.rounds > t->state.message_round + MESSAGE_ROUNDS)
+    t->state.message[0] = '\0';
   if (window != NULL && rolling_add(&t->rolling, window, seconds) && top_view_make(&t->view)) return true;
   snprintf(t->failures, sizeof t->failures, "out of memory");
   return false;

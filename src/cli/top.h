@@ -16,7 +16,8 @@ typedef struct {
   uint64_t rounds;
   recorder_counts_t counts, base; /* now, and as they were at the beginning or the last reset */
   bool frozen, ended;
-  char message[TOP_MESSAGE]; /* what happened last */
+  char message[TOP_MESSAGE]; /* what happened last … */
+  uint64_t message_round;    /* … and in which round */
 } top_state_t;
 
 typedef enum {

@@ -99,7 +99,7 @@ test_cpu_against_proc() {
     stat_it --engine $engine -d 2
     after=$(cpu_of) ended=$(clock)
     cpu=$(sed -nE 's/^cpu: ([0-9.]+) s,.*/\1/p' out)
-    seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples.*/\1/p' out)
+    seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
     # steps of /proc are 0.01 s, and so are those of the clock; what is printed has one digit
     holds "$cpu <= $after - $before + 0.05" "$engine: CPU seconds"
     holds "$cpu >= $after - $before - ($ended - $began - $seconds) - 0.15" "$engine: CPU seconds"
@@ -118,7 +118,7 @@ test_switches_and_faults_against_proc() {
   stat_it -d 2
   after=$(switches_of) ended=$(clock)
   switches=$(sed -nE 's/^cpu: .*; ([0-9]+) voluntary and .*/\1/p' out)
-  seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples.*/\1/p' out)
+  seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
   holds "$switches <= $after - $before" "switches"
   # it sleeps all the time: of all switches about as many are in the interval as its length has of it
   holds "$switches >= ($after - $before) * $seconds / ($ended - $began) * 0.3" "switches"
@@ -168,7 +168,7 @@ test_idle() {
     until_state S
     stat_it --engine $engine -d 1
     holds "$(part idle) >= 99.5" "$engine: idle"
-    has out "1.0 s, 0 samples, 0 lost, 0 unattributed"
+    grep -qE '^1\.[0-9] s, [0-3] samples?, 0 lost' out || { cat out >&2; fail "$engine: samples of a process that rests"; } # but when it is held, and let go
     grep -qE '^[0-9:]{8} +0 +- +- +0 .* 100 ' out || { cat out >&2; fail "$engine: the line is not idle"; }
     kill -KILL -- "-${started[-1]}"
   done
@@ -222,8 +222,8 @@ test_lines() {
   holds "$(lines) >= 21 && $(lines) <= 26" "lines"
   same "$(grep -c 'time interp  jit' out)" 2 "heads in more than 20 lines"
   ! grep -q $'\033' out || fail "control characters"
-  # shares of a line make 100, but for their being rounded
-  awk '/^[0-9][0-9]:/ { sum = 0; for (i = 2; i <= 9; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"
+  # shares of a line make 100, but for their being rounded; where there was no sample they are not told
+  awk '/^[0-9][0-9]:/ && $2 != "-" { sum = 0; for (i = 2; i <= 9; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"
   kill -KILL "$pid"
 }
 # Many virtual machines have no counters; where they are, they make sense.

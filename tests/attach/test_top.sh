@@ -231,6 +231,25 @@ test_signals_leave_the_terminal_sane() {
   runs_on
   kill -KILL "$pid"
 }
+# Suspended, it leaves the terminal as it was; and comes back.
+test_suspended() {
+  start_split lua5.4 "$here/split.lua" plain
+  terminal 100 24 "bash --norc --noprofile -i 2>/dev/tty"
+  key "stty -a >before; PS1='ready> '" Enter
+  until_screen "^ready>"
+  key "'$luapulse' top -p $pid -d 0.3" Enter
+  until_screen "^${numbers}burn "
+  key C-z
+  until_screen "Stopped .*luapulse"
+  key "stty -a >after; status=0; echo status 0" Enter
+  left_sane 0
+  key fg Enter
+  until_screen "^${numbers}burn "
+  key q
+  until_not "^luapulse top"
+  key exit Enter
+  kill -KILL "$pid"
+}
 test_the_target_ends() {
   start_split lua5.4 "$here/split.lua" plain
   terminal 100 24 "'$luapulse' top -p $pid -d 0.3"
