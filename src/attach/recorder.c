@@ -11,6 +11,7 @@
 
 #include "attach/children.h"
 #include "attach/clock.h"
+#include "attach/collector.h"
 #include "attach/recording.h"
 #include "profile/mem.h"
 
@@ -39,8 +40,9 @@ typedef struct {
   uint64_t space; /* as it was looked into */
   char name[PROCESS_NAME];
   target_t target;
-  runtimes_t *runtimes; /* NULL: the target is not open */
-  layout_t layout;      /* that was given; the runtimes lead to it */
+  runtimes_t *runtimes;  /* NULL: the target is not open */
+  collector_t collector; /* where only counts are wanted */
+  layout_t layout;       /* that was given; the runtimes lead to it */
 } recorded_t;
 
 struct recorder {
@@ -132,6 +134,7 @@ end:
     return decision;
   }
   recording_describe(r->recording, &t->target, t->runtimes);
+  if (r->options.counts_only) collector_find(&t->collector, &t->target, t->runtimes);
   runtimes_trim(t->runtimes);
   target_rest(&t->target);
   return FOUND;
@@ -291,7 +294,7 @@ static void on_sample(void *context, const engine_sample_t *sample) {
   }
   if (sample->unknown) t->executed = true;
   if (r->options.counts_only) {
-    recording_count(r->recording, sample);
+    recording_count(r->recording, sample, collector_has(&t->collector, sample->origin.pc));
     return;
   }
   bool readable = t->runtimes != NULL && !t->executed;
@@ -329,6 +332,7 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->failed = r->failed;
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
+    counts->collectors += r->targets[i]->collector.count > 0;
     counts->waiting += !r->targets[i]->met;
   }
 }

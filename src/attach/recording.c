@@ -277,7 +277,7 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
   return stack;
 }
 
-static doing_t doing_of(const engine_sample_t *sample) {
+static doing_t doing_of(const engine_sample_t *sample, bool collecting) {
   if ((sample->origin.flags & WALK_IN_KERNEL) != 0) return DOING_KERNEL;
   if (sample->unknown || sample->origin.reason != WALK_OK) return DOING_OUTSIDE;
   switch (sample->vmstate) {
@@ -293,6 +293,7 @@ static doing_t doing_of(const engine_sample_t *sample) {
     case WALK_VM_COMPILER:
       return DOING_COMPILER;
     default:
+      if (collecting) return DOING_GC;
       return sample->frame_count > 0 && sample->frames[0].kind == WALK_LUA ? DOING_INTERPRETER : DOING_C;
   }
 }
@@ -301,10 +302,10 @@ static int64_t weight_of(const recording_t *r, const engine_sample_t *sample) {
   return sample->origin.weight != 0 ? (int64_t)sample->origin.weight : r->profile->period;
 }
 
-void recording_count(recording_t *r, const engine_sample_t *sample) {
+void recording_count(recording_t *r, const engine_sample_t *sample, bool collecting) {
   uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS;
   r->counts.samples++;
-  r->counts.doing[doing_of(sample)] += (uint64_t)weight_of(r, sample);
+  r->counts.doing[doing_of(sample, collecting)] += (uint64_t)weight_of(r, sample);
   r->counts.truncated += sample->truncated;
   if (reason == WALK_OK && !sample->unknown) return;
   r->counts.unattributed++;
@@ -318,7 +319,7 @@ static void add(recording_t *r, const engine_sample_t *sample, target_t *target,
   profile_t *p = r->profile;
   int64_t values[PROFILE_MAX_TYPES] = {1, weight_of(r, sample)};
   uint32_t stack;
-  recording_count(r, sample);
+  recording_count(r, sample, false);
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;
   if (sample->origin.reason == WALK_OK && !sample->unknown)
     stack = stack_of(r, sample, target, runtimes);

@@ -192,6 +192,7 @@ static bool look(stat_t *s, recorder_t *recorder, double seconds, bool last) {
   }
   forget_ended(s);
   recorder_counts(recorder, &counts);
+  if (counts.collectors > 0) s->told.gc = s->told.gc_at_least = true;
   add_samples(s, &counts);
   add_counters(s);
   return s->count > 0;

@@ -66,6 +66,45 @@ test_collector() {
   grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }
   kill -KILL "$pid"
 }
+# PUC Lua tells nothing of it; symbols do, where there are any.
+test_collector_by_symbols() {
+  local engine version archive
+  cat >host.c <<'END'
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+int main(int argc, char **argv) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  lua_pushstring(L, argv[2]);
+  return argc < 3 || luaL_loadfile(L, argv[1]) != 0 || (lua_insert(L, -2), lua_pcall(L, 1, 0, 0));
+}
+END
+  for version in 5.1 5.2 5.3 5.4; do
+    archive=$(pkg-config --variable=libdir lua$version)/liblua$version.a
+    [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$version.a
+    ${CC:-cc} -o host $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
+    for engine in $ENGINES; do
+      start ./host "$here/vitals.lua" garbage
+      until_printed ready
+      stat_it --engine $engine -d 1.5
+      holds "$(busy collector) > 5 && $(busy collector) < 95" "$engine $version: collector"
+      has out "at least: of PUC Lua"
+      kill -KILL "$pid"
+      start ./host "$here/vitals.lua" compute
+      until_printed ready
+      stat_it --engine $engine -d 1
+      holds "$(busy collector) < 5" "$engine $version: no garbage"
+      kill -KILL "$pid"
+    done
+    strip host
+    start ./host "$here/vitals.lua" garbage
+    until_printed ready
+    stat_it -d 0.5
+    has out "  collector     not told: it counts for the function that was at work"
+    kill -KILL "$pid"
+  done
+}
 # Engine bpf tells the kernel's share by where threads were interrupted, /proc by its own clock.
 test_kernel() {
   begin lua5.4 kernel

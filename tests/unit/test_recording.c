@@ -232,22 +232,24 @@ static void what_threads_were_at(void **state) {
   x->sample.frame_count = 1;
   for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
     x->sample.vmstate = states[i].vmstate;
-    recording_count(x->recording, &x->sample);
+    recording_count(x->recording, &x->sample, false);
     expected[states[i].doing] += 10000000;
   }
-  x->frames[0].kind = WALK_C; /* of PUC Lua */
-  recording_count(x->recording, &x->sample);
+  recording_count(x->recording, &x->sample, true); /* of PUC Lua, as the next */
+  expected[DOING_GC] += 10000000;
+  x->frames[0].kind = WALK_C;
+  recording_count(x->recording, &x->sample, false);
   expected[DOING_C] += 10000000;
   x->sample.origin.weight = 12345;
   x->sample.origin.flags = WALK_IN_KERNEL;
-  recording_count(x->recording, &x->sample);
+  recording_count(x->recording, &x->sample, false);
   expected[DOING_KERNEL] += 12345;
   x->sample.origin.flags = 0;
   x->sample.origin.reason = WALK_NO_STATE;
-  recording_count(x->recording, &x->sample);
+  recording_count(x->recording, &x->sample, false);
   expected[DOING_OUTSIDE] += 12345;
   recording_counts(x->recording, &counts);
-  assert_int_equal(counts.samples, 10);
+  assert_int_equal(counts.samples, 11);
   assert_memory_equal(counts.doing, expected, sizeof expected);
 }
 
