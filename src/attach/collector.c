@@ -93,8 +93,9 @@ void collector_find(collector_t *c, const target_t *target, const runtimes_t *ru
     const map_t *map = maps_find(&target->maps, runtime->ident.at);
     finding_t finding = {c, 0};
     if (map == NULL || map->inode == 0) continue;
-    elf_functions(map, target->process.pid, find_center, &finding);
-    if (finding.center != 0) elf_functions(map, target->process.pid, find_function, &finding);
+    elf_functions(map, runtime->ident.at, target->process.pid, find_center, &finding);
+    if (finding.center != 0)
+      elf_functions(map, runtime->ident.at, target->process.pid, find_function, &finding);
   }
 }
 

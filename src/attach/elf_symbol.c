@@ -156,13 +156,13 @@ static bool each_function(Elf *elf, uint64_t bias, elf_each_t *each, void *conte
   return any;
 }
 
-void elf_functions(const map_t *map, pid_t pid, elf_each_t *each, void *context) {
+void elf_functions(const map_t *map, uint64_t known, pid_t pid, elf_each_t *each, void *context) {
   char path[PATH_MAX + 64];
   uint64_t address;
   maps_open_path(map, pid, path, sizeof path);
   file_t file = open_file(path);
-  if (file.elf != NULL && address_in_file(file.elf, map->offset, &address)) {
-    uint64_t bias = map->start - address;
+  if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address)) {
+    uint64_t bias = known - address;
     bool any = each_function(file.elf, bias, each, context);
     for (int here = 0; here < 2 && !any; here++) {
       if (!debug_file_path(file.elf, pid, here, path, sizeof path)) break;
