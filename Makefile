@@ -59,7 +59,7 @@ test-deps:
 
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -ldl
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -lncursesw -ltinfo -ldl
 
 $(B)/obj/%.o: src/%.c
 	$(call say,CC,$@)

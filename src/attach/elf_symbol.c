@@ -109,22 +109,69 @@ static size_t build_id(Elf *elf, uint8_t id[BUILD_ID]) {
   return len;
 }
 
-/* In the process's view of files, then here: a container has its own. */
-static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name, size_t size) {
+/* In the process's view of files, then here: a container has its own. `here`: 0 or 1. False when the file has no build-id. */
+static bool debug_file_path(Elf *elf, pid_t pid, int here, char *path, size_t size) {
   uint8_t id[BUILD_ID];
-  char hex[2 * BUILD_ID + 1], path[PATH_MAX], root[32];
+  char hex[2 * BUILD_ID + 1], root[32];
   size_t len = build_id(elf, id);
-  bool found = false;
   if (len == 0) return false;
   for (size_t i = 0; i < len; i++) snprintf(hex + 2 * i, 3, "%02x", id[i]);
   snprintf(root, sizeof root, "/proc/%d/root", (int)pid);
+  snprintf(path, size, "%s/usr/lib/debug/.build-id/%.2s/%s.debug", here ? "" : root, hex, hex + 2);
+  return true;
+}
+
+static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name, size_t size) {
+  char path[PATH_MAX];
+  bool found = false;
   for (int here = 0; here < 2 && !found; here++) {
-    snprintf(path, sizeof path, "%s/usr/lib/debug/.build-id/%.2s/%s.debug", here ? "" : root, hex, hex + 2);
+    if (!debug_file_path(elf, pid, here, path, sizeof path)) return false;
     file_t file = open_file(path);
     found = file.elf != NULL && find_symbol(file.elf, address, name, size);
     close_file(&file);
   }
   return found;
+}
+
+/* -- all functions --------------------------------------------------------------------------------------------------- */
+
+static bool each_function(Elf *elf, uint64_t bias, elf_each_t *each, void *context) {
+  GElf_Shdr header;
+  bool any = false;
+  for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section)) != NULL;) {
+    if (gelf_getshdr(section, &header) == NULL || header.sh_type != SHT_SYMTAB) continue;
+    Elf_Data *data = elf_getdata(section, NULL);
+    size_t count = data != NULL && header.sh_entsize > 0 ? header.sh_size / header.sh_entsize : 0;
+    for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
+      GElf_Sym symbol;
+      if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_shndx == SHN_UNDEF ||
+          GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
+        continue;
+      const char *text = elf_strptr(elf, header.sh_link, symbol.st_name);
+      if (text == NULL) continue;
+      each(context, text, symbol.st_value + bias, symbol.st_size);
+      any = true;
+    }
+  }
+  return any;
+}
+
+void elf_functions(const map_t *map, uint64_t known, pid_t pid, elf_each_t *each, void *context) {
+  char path[PATH_MAX + 64];
+  uint64_t address;
+  maps_open_path(map, pid, path, sizeof path);
+  file_t file = open_file(path);
+  if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address)) {
+    uint64_t bias = known - address;
+    bool any = each_function(file.elf, bias, each, context);
+    for (int here = 0; here < 2 && !any; here++) {
+      if (!debug_file_path(file.elf, pid, here, path, sizeof path)) break;
+      file_t debug = open_file(path);
+      any = debug.elf != NULL && each_function(debug.elf, bias, each, context);
+      close_file(&debug);
+    }
+  }
+  close_file(&file);
 }
 
 /* -- C++ -------------------------------------------------------------------------------------------------------------- */

@@ -9,4 +9,9 @@
  * C++ names are as in the source ("shop::price(int)") where libstdc++ is installed here. False when there is none. */
 bool elf_symbol(const map_t *map, pid_t pid, uint64_t code, char *name, size_t size);
 
+/* Calls `each` for every function in the symbols of the file of a mapping, or of its debug file where it has none; `start` is its address in
+ * the process. `known`: an address in the mapping that something of the file is at. */
+typedef void elf_each_t(void *context, const char *name, uint64_t start, uint64_t size);
+void elf_functions(const map_t *map, uint64_t known, pid_t pid, elf_each_t *each, void *context);
+
 #endif

@@ -112,7 +112,8 @@ static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched
                                        .pid = w->pid,
                                        .tid = tid,
                                        .runtime = runtime,
-                                       .reason = reason},
+                                       .reason = reason,
+                                       .pc = walk != NULL ? walk->registers.pc : 0},
                             .unknown = walk == NULL};
   if (reason == WALK_OK && walk != NULL) {
     sample.vmstate = walk->vmstate;

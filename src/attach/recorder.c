@@ -11,6 +11,7 @@
 
 #include "attach/children.h"
 #include "attach/clock.h"
+#include "attach/collector.h"
 #include "attach/recording.h"
 #include "attach/search.h"
 #include "profile/mem.h"
@@ -40,8 +41,9 @@ typedef struct {
   uint64_t space; /* as it was looked into */
   char name[PROCESS_NAME];
   target_t target;
-  runtimes_t *runtimes; /* NULL: the target is not open */
-  layout_t layout;      /* that was given; the runtimes lead to it */
+  runtimes_t *runtimes;  /* NULL: the target is not open */
+  collector_t collector; /* where only counts are wanted */
+  layout_t layout;       /* that was given; the runtimes lead to it */
 } recorded_t;
 
 struct recorder {
@@ -56,6 +58,8 @@ struct recorder {
   size_t met_count;
   bool said_full;
   uint64_t found, failed;
+  remote_t *remote; /* for visits; NULL until the first */
+  walk_t *walk;
 };
 
 recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
@@ -137,6 +141,7 @@ end:
     return decision;
   }
   recording_describe(r->recording, &t->target, t->runtimes);
+  if (r->options.counts_only) collector_find(&t->collector, &t->target, t->runtimes);
   runtimes_trim(t->runtimes);
   target_rest(&t->target);
   return FOUND;
@@ -305,6 +310,10 @@ static void on_sample(void *context, const engine_sample_t *sample) {
     return;
   }
   if (sample->unknown) t->executed = true;
+  if (r->options.counts_only) {
+    recording_count(r->recording, sample, collector_has(&t->collector, sample->origin.pc));
+    return;
+  }
   bool readable = t->runtimes != NULL && !t->executed;
   recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
 }
@@ -341,8 +350,23 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->failed = r->failed;
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
+    counts->collectors += r->targets[i]->collector.count > 0;
     counts->waiting += !r->targets[i]->met;
   }
+}
+
+bool recorder_visit(recorder_t *r, recorder_each_t *each, void *context) {
+  if (r->remote == NULL) r->remote = mem_alloc(sizeof *r->remote);
+  if (r->walk == NULL) r->walk = mem_alloc(sizeof *r->walk);
+  if (r->remote == NULL || r->walk == NULL) return false;
+  for (size_t i = 0; i < r->count; i++) {
+    recorded_t *t = r->targets[i];
+    if (!t->sampled || t->executed || t->runtimes == NULL) continue;
+    target_lend(&t->target, r->remote, r->walk);
+    each(context, &t->target, t->runtimes);
+    target_rest(&t->target);
+  }
+  return true;
 }
 
 profile_t *recorder_window(recorder_t *r) {
@@ -363,5 +387,7 @@ void recorder_free(recorder_t *r) {
   search_free(r->search);
   children_free(&r->children);
   mem_free(r->targets);
+  mem_free(r->remote);
+  mem_free(r->walk);
   mem_free(r);
 }

@@ -18,6 +18,7 @@ typedef struct {
   bool follow;         /* children of targets are targets */
   bool all;            /* every process with a Lua in it is one, also those that begin later */
   bool started;        /* targets were started for the recording, and may be held until the engine is ready */
+  bool counts_only;    /* no profile is wanted: nothing is read to name functions */
   const char *command; /* of luapulse, for messages: "record -p 12" */
   /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
   bool (*layout)(void *context, const idents_t *idents, layout_t *layout, failure_t *failure);
@@ -27,11 +28,25 @@ typedef struct {
   void *context;
 } recorder_options_t;
 
+/* What a thread was at when it was sampled. */
+typedef enum {
+  DOING_INTERPRETER, /* PUC Lua: a Lua function was innermost, and where it is not told, the collector */
+  DOING_COMPILED,    /* LuaJIT: a trace, or leaving one */
+  DOING_GC,          /* of PUC Lua only where symbols tell (see collector.h) and counts alone are wanted */
+  DOING_C,           /* a C function was innermost */
+  DOING_COMPILER,    /* LuaJIT's own work on traces */
+  DOING_KERNEL,      /* engine bpf; ptrace cannot tell */
+  DOING_OUTSIDE,     /* no Lua was on its stack, or none that could be read */
+  DOING_KINDS
+} doing_t;
+
 typedef struct {
   uint64_t samples;
+  uint64_t doing[DOING_KINDS];    /* ns of CPU time that samples stand for */
   uint64_t unattributed, unknown; /* all; of these those of programs that were not looked into yet */
   uint64_t reasons[WALK_REASONS]; /* of the others */
   uint64_t gone, truncated, overflow, lost;
+  size_t collectors;       /* targets of which symbols tell where the collector of PUC Lua is */
   size_t targets, sampled; /* now; in how many a Lua was found */
   size_t waiting;          /* that were not looked into yet */
   uint64_t found;          /* targets in which a Lua was found, ever */
@@ -51,6 +66,10 @@ bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failur
 /* Takes samples for at most so long, less when a signal arrives. */
 bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
 void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
+/* Calls `each` for every target in which a Lua was found: it may be read, and held for a moment, until `each` returns. False when memory
+ * is out. */
+typedef void recorder_each_t(void *context, target_t *target, const runtimes_t *runtimes);
+bool recorder_visit(recorder_t *recorder, recorder_each_t *each, void *context);
 /* What was sampled since the last window, or the beginning; the caller's from now on. The next window begins, with what is known of names.
  * Losses are told by recorder_counts(). NULL when memory is out. */
 profile_t *recorder_window(recorder_t *recorder);

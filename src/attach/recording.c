@@ -278,28 +278,58 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
     uint32_t frame = symbols_frame(r->symbols, &sample->frames[i], sample->origin.runtime, &gone);
     stack = frame != PROFILE_NONE ? profile_stack(r->profile, stack, frame) : PROFILE_NONE;
   }
-  r->counts.truncated += sample->truncated;
   r->counts.gone += gone;
   return stack;
 }
 
+static doing_t doing_of(const engine_sample_t *sample, bool collecting) {
+  if ((sample->origin.flags & WALK_IN_KERNEL) != 0) return DOING_KERNEL;
+  if (sample->unknown || sample->origin.reason != WALK_OK) return DOING_OUTSIDE;
+  switch (sample->vmstate) {
+    case WALK_VM_INTERPRETER:
+      return DOING_INTERPRETER;
+    case WALK_VM_TRACE:
+    case WALK_VM_EXIT:
+      return DOING_COMPILED;
+    case WALK_VM_C:
+      return DOING_C;
+    case WALK_VM_GC:
+      return DOING_GC;
+    case WALK_VM_COMPILER:
+      return DOING_COMPILER;
+    default:
+      if (collecting) return DOING_GC;
+      return sample->frame_count > 0 && sample->frames[0].kind == WALK_LUA ? DOING_INTERPRETER : DOING_C;
+  }
+}
+
+static int64_t weight_of(const recording_t *r, const engine_sample_t *sample) {
+  return sample->origin.weight != 0 ? (int64_t)sample->origin.weight : r->profile->period;
+}
+
+void recording_count(recording_t *r, const engine_sample_t *sample, bool collecting) {
+  uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS;
+  r->counts.samples++;
+  r->counts.doing[doing_of(sample, collecting)] += (uint64_t)weight_of(r, sample);
+  r->counts.truncated += sample->truncated;
+  if (reason == WALK_OK && !sample->unknown) return;
+  r->counts.unattributed++;
+  if (sample->unknown)
+    r->counts.unknown++;
+  else
+    r->counts.reasons[reason]++;
+}
+
 static void add(recording_t *r, const engine_sample_t *sample, target_t *target, const runtimes_t *runtimes) {
   profile_t *p = r->profile;
-  int64_t values[PROFILE_MAX_TYPES] = {
-      1, sample->origin.weight != 0 ? (int64_t)sample->origin.weight : p->period};
-  uint32_t reason = sample->origin.reason < WALK_REASONS ? sample->origin.reason : WALK_ENDLESS, stack;
-  r->counts.samples++;
+  int64_t values[PROFILE_MAX_TYPES] = {1, weight_of(r, sample)};
+  uint32_t stack;
+  recording_count(r, sample, false);
   p->frozen = p->frozen || profile_bytes(p) > MOST_BYTES;
-  if (reason == WALK_OK && !sample->unknown) {
+  if (sample->origin.reason == WALK_OK && !sample->unknown)
     stack = stack_of(r, sample, target, runtimes);
-  } else {
-    stack = reason == WALK_NO_STATE || sample->unknown ? r->outside : r->unreadable;
-    r->counts.unattributed++;
-    if (sample->unknown)
-      r->counts.unknown++;
-    else
-      r->counts.reasons[reason]++;
-  }
+  else
+    stack = sample->origin.reason == WALK_NO_STATE || sample->unknown ? r->outside : r->unreadable;
   uint32_t labels = labels_of(r, sample);
   if (stack != PROFILE_NONE && labels != PROFILE_NONE && profile_add(p, stack, labels, values)) return;
   r->counts.overflow++;

@@ -15,6 +15,8 @@ bool recording_ok(const recording_t *recording);
  * recording_settle(). */
 void recording_take(recording_t *recording, const engine_sample_t *sample, target_t *target,
                     const runtimes_t *runtimes);
+/* Counts a sample, and no more. `collecting`: it was in the code of PUC Lua's collector. */
+void recording_count(recording_t *recording, const engine_sample_t *sample, bool collecting);
 /* Adds the samples that were taken to the profile, with their names. Before a target goes. */
 void recording_settle(recording_t *recording);
 /* Notes what is recorded, for the profile's head. */

@@ -3,8 +3,8 @@
 #include "attach/vms.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "attach/clock.h"
 #include "profile/mem.h"
 #include "walk/bytes.h"
 
@@ -255,18 +255,17 @@ static bool objects_of(const layout_t *layout, uint64_t global, objects_t *o) {
   return l->state_tag >= 8 && l->state_tag < 23;
 }
 
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 objects_end_t vms_objects(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
                           uint64_t *count, objects_each_t *each, void *context) {
+  int64_t end = clock_now() + (int64_t)OBJECTS_SECONDS * 1000000000;
+  return vms_objects_until(target, layout, global, type, count, each, context, end);
+}
+
+objects_end_t vms_objects_until(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
+                                uint64_t *count, objects_each_t *each, void *context, int64_t end) {
   walk_memory_t *memory = &target->remote->memory;
   objects_t o;
   uint8_t bytes[24], white;
-  int64_t end = now() + (int64_t)OBJECTS_SECONDS * 1000000000;
   *count = 0;
   if (!objects_of(layout, global, &o)) return OBJECTS_UNKNOWN;
   if (!walk_read(memory, bytes, o.head, o.pointer, WALK_GUESS) ||
@@ -278,7 +277,7 @@ objects_end_t vms_objects(target_t *target, const layout_t *layout, uint64_t glo
   for (uint64_t at = bytes_ref(bytes, 0, o.pointer); at != 0; at = bytes_ref(bytes, 0, o.pointer)) {
     if ((at & 3) != 0 || !walk_read(memory, bytes, at, head, WALK_GUESS)) return OBJECTS_BROKEN;
     if (bytes[o.type] == type && (bytes[o.marked] & dead) == 0 && !each(context, at)) return OBJECTS_ALL;
-    if ((++*count & 1023) == 0 && now() > end) return OBJECTS_CUT;
+    if ((++*count & 127) == 0 && clock_now() > end) return OBJECTS_CUT;
   }
   return OBJECTS_ALL;
 }

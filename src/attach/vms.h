@@ -67,6 +67,9 @@ typedef enum {
 typedef bool objects_each_t(void *context, uint64_t object);
 objects_end_t vms_objects(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
                           uint64_t *count, objects_each_t *each, void *context);
+/* The same, until `end` at most: CLOCK_MONOTONIC, ns. */
+objects_end_t vms_objects_until(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
+                                uint64_t *count, objects_each_t *each, void *context, int64_t end);
 uint8_t vms_type_thread(const layout_t *layout);
 uint8_t vms_type_proto(const layout_t *layout);
 

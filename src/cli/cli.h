@@ -26,6 +26,8 @@ int leaks_run(int argc, char **argv);
 int convert_run(int argc, char **argv);
 int layout_run(int argc, char **argv);
 int probe_run(int argc, char **argv);
+int top_run(int argc, char **argv);
+int stat_run(int argc, char **argv);
 int dump_run(int argc, char **argv);
 
 /* Both write "luapulse COMMAND: message" to standard error; text of any origin is made fit for a terminal.

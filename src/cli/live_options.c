@@ -85,16 +85,29 @@ size_t live_add_processes(const live_options_t *o, recorder_t *recorder,
   return added;
 }
 
+bool live_look_into(const live_options_t *o, recorder_t *recorder, failure_t *failure) {
+  recorder_counts_t counts = {.targets = 1, .waiting = 1};
+  while (live_ended_by == 0 &&
+         (counts.waiting > 0 || (!o->follow && counts.found == 0 && counts.targets > 0))) {
+    if (!recorder_poll(recorder, 10, failure)) return false;
+    recorder_counts(recorder, &counts);
+  }
+  return true;
+}
+
 /* -- signals ---------------------------------------------------------------------------------------------------- */
 
 volatile sig_atomic_t live_ended_by;
 
+static bool is_hasty;
+
 static void on_end(int number) {
-  if (live_ended_by != 0) _exit(128 + number);
+  if (live_ended_by != 0 && is_hasty) _exit(128 + number);
   live_ended_by = number;
 }
 
-void live_catch_signals(void) {
+void live_catch_signals(bool hasty) {
+  is_hasty = hasty;
   struct sigaction action = {.sa_handler = on_end}; /* system calls are not restarted: a poll ends */
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);

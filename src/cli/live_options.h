@@ -57,8 +57,12 @@ recorder_options_t live_recorder_options(const live_options_t *options,
 size_t live_add_processes(const live_options_t *options, recorder_t *recorder,
                           void (*say)(void *context, bool failed, const char *text), void *context);
 
-/* Interrupts, and what else asks for an end, set live_ended_by to their number; the second ends the program at once. */
+/* Polls until all targets were looked into, and there is Lua in one of them, or in none of them. Who follows children waits for it later:
+ * it may be in those to come. */
+bool live_look_into(const live_options_t *options, recorder_t *recorder, failure_t *failure);
+
+/* Interrupts, and what else asks for an end, set live_ended_by to their number. `hasty`: the second ends the program at once. */
 extern volatile sig_atomic_t live_ended_by;
-void live_catch_signals(void);
+void live_catch_signals(bool hasty);
 
 #endif

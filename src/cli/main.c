@@ -8,6 +8,9 @@
 static const command_t commands[] = {
     {"run", "run a Lua program and profile it", run_run},
     {"record", "profile running processes from outside, for as long as you like", record_run},
+    {"top", "show live which functions of running processes take the time", top_run},
+    {"stat", "tell once a second what running processes do: interpreter, compiled, collector, idle",
+     stat_run},
     {"dump", "show the Lua stacks of a running process, as they are now", dump_run},
     {"probe", "tell which Lua is in a process or a file, and what profiling it needs", probe_run},
     {"report", "show where the time went, as a table", report_run},

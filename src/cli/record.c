@@ -244,7 +244,7 @@ int record_run(int argc, char **argv) {
     }
     r.live.pids = (attach_pids_t){.pids = {child.pid}, .count = 1};
   }
-  live_catch_signals();
+  live_catch_signals(true);
   status = record_with(&r, engine, &child);
   engine->close(engine);
   return status;

@@ -68,18 +68,28 @@ static int64_t signed_value(int64_t value, int sign) {
   return sign < 0 ? (int64_t)(0 - (uint64_t)value) : value;
 }
 
+/* From's stack -> into's, for stacks that samples have and those above; 0 for others. Parents come first. NULL when memory is out. */
+static uint32_t *copy_stacks(profile_t *into, const profile_t *from) {
+  uint32_t *stacks = mem_alloc(from->stack_count * sizeof *stacks);
+  if (stacks == NULL) return NULL;
+  for (size_t i = 0; i < from->sample_count; i++)
+    for (uint32_t at = from->samples[i].stack; at != 0 && stacks[at] == 0; at = from->stacks[at].parent)
+      stacks[at] = 1; /* wanted */
+  for (size_t i = 1; i < from->stack_count && !into->failed; i++)
+    if (stacks[i] != 0)
+      stacks[i] =
+          profile_stack(into, stacks[from->stacks[i].parent], copy_frame(into, from, from->stacks[i].frame));
+  return stacks;
+}
+
 bool profile_merge(profile_t *into, const profile_t *from, int sign) {
   if (into->type_count == 0)
     copy_head(into, from);
   else if (!same_types(into, from))
     return false;
 
-  uint32_t *stacks =
-      mem_alloc(from->stack_count * sizeof *stacks); /* from's stack -> into's; parents come first */
+  uint32_t *stacks = copy_stacks(into, from);
   if (stacks == NULL) into->failed = true;
-  for (size_t i = 1; i < from->stack_count && !into->failed; i++)
-    stacks[i] =
-        profile_stack(into, stacks[from->stacks[i].parent], copy_frame(into, from, from->stacks[i].frame));
   for (size_t i = 0; i < from->sample_count && !into->failed; i++) {
     const profile_sample_t *sample = &from->samples[i];
     int64_t values[PROFILE_MAX_TYPES] = {0};

@@ -39,6 +39,8 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(global_strings, "global_State.strt.hash", true)   /* pointer to the buckets of all short strings */     \
   F(global_objects, "global_State.allgc", true)       /* first of the list of all objects (5.1: rootgc) */  \
   F(global_white, "global_State.currentwhite", true)  /* a byte: the mark of what is alive */               \
+  F(global_gc_state, "global_State.gcstate", true)    /* a byte */                                          \
+  F(global_gc_kind, "global_State.gckind", true)      /* a byte: incremental, generational */               \
   F(global_registry, "global_State.l_registry", true) /* a value */                                         \
   F(ci_size, "CallInfo.size", false)                                                                        \
   F(ci_func, "CallInfo.func", false)                                                                        \
@@ -103,6 +105,7 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(state_status, "lua_State.status", true)             /* a byte, as of PUC Lua */  \
   F(global_objects, "global_State.gc.root", true)       /* first of all objects */   \
   F(global_white, "global_State.gc.currentwhite", true) /* a byte */                 \
+  F(global_gc_state, "global_State.gc.state", true)     /* a byte */                 \
   F(state_globals, "lua_State.env", true)               /* the table of globals */   \
   F(global_registry, "global_State.registrytv", true)   /* a value */                \
   F(gg_global, "GG_State.g", false)                                                  \

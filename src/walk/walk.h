@@ -66,7 +66,8 @@ typedef enum {
 typedef struct {
   uint64_t time;   /* CLOCK_MONOTONIC, ns */
   uint64_t weight; /* CPU time that the sample stands for, ns; 0: the period */
-  uint64_t space;  /* tells address spaces apart: it changes with exec, a forked child has another */
+  uint64_t pc; /* in the program's own code, native: where it was, or has called the kernel; 0 when unknown */
+  uint64_t space; /* tells address spaces apart: it changes with exec, a forked child has another */
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */

@@ -207,6 +207,9 @@ typedef struct global_State {
     TString **hash;
   } strt;
   byte_t currentwhite, gcstate;
+#if SHAPE != 51
+  byte_t gckind;
+#endif
   struct {
     void *value;
     int tt;
@@ -240,7 +243,8 @@ int main(void) {
   PLACE(lua_State, tt), PLACE(lua_State, l_G), PLACE(lua_State, ci), PLACE(lua_State, base_ci);
   PLACE(lua_State, stack), PLACE(lua_State, stack_last), PLACE(lua_State, top), PLACE(lua_State, allowhook);
   PLACE(lua_State, status), PLACE(global_State, strt.hash), PLACE(global_State, currentwhite);
-  PLACE(global_State, l_registry), PLACE(Table, lsizenode), PLACE(Table, node), PLACE(Table, array);
+  PLACE(global_State, gcstate), PLACE(global_State, l_registry), PLACE(Table, lsizenode), PLACE(Table, node),
+      PLACE(Table, array);
   PLACE(Table, metatable), SIZE("Node.size", Node), PLACE(Node, i_val);
 #if SHAPE == 51
   PLACE(lua_State, l_gt), PLACE(Table, sizearray);
@@ -274,7 +278,8 @@ int main(void) {
   AT("TString.tt", TString, tsv.tt), AT("TString.len", TString, tsv.len);
   SIZE("TString.contents", TString);
 #else
-  PLACE(global_State, GCdebt), PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
+  PLACE(global_State, GCdebt), PLACE(global_State, gckind), PLACE(CallInfo, previous),
+      PLACE(CallInfo, callstatus);
   PLACE(TString, tt), PLACE(TString, shrlen);
   AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
   PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);
@@ -309,9 +314,8 @@ typedef struct lua_State {
 typedef struct global_State {
   pad_t pad;
   struct {
-    int state;
     size_t total;
-    byte_t currentwhite;
+    byte_t currentwhite, state;
     GCRef root;
   } gc;
   GCRef cur_L, jit_base, mainthref;
@@ -393,6 +397,7 @@ int main(void) {
   PLACE(global_State, vmstate), PLACE(global_State, mainthref), PLACE(global_State, cur_L);
   PLACE(global_State, jit_base), PLACE(global_State, gc.total), PLACE(global_State, hookmask);
   PLACE(lua_State, status), PLACE(global_State, gc.root), PLACE(global_State, gc.currentwhite);
+  PLACE(global_State, gc.state);
 #ifdef STRHASH
   AT("global_State.str.tab", global_State, strhash);
 #else

@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 luapulse=${BUILD:-build}/luapulse
-commands="run record dump probe report leaks convert layout"
+commands="run record top stat dump probe report leaks convert layout"
 pages=(*.md docs/*.md)
 bad=0
 

@@ -59,7 +59,8 @@ static bool is_optional_and_new(const char *field) {
       "fin=",     "status=",     "allgc=",     "currentwhite=", "gc.root=",   "gc.currentwhite=",
       "l_gt=",    "l_registry=", "env=",       "registrytv=",   "lsizenode=", "node=",
       "array=",   "sizearray=",  "arraytags=", "metatable=",    "hmask=",     "i_val=",
-      "key_val=", "key_tt=",     "val=",       "key="};
+      "key_val=", "key_tt=",     "val=",       "key=",          "gcstate=",   "gckind=",
+      "gc.state="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -116,10 +117,11 @@ static void files_without_the_optional_fields_are_read(void **state) {
       expected.puc.state_top = expected.puc.state_allowhook = expected.puc.global_strings = LAYOUT_ABSENT;
       expected.puc.ci_status = expected.puc.status_finalizer = LAYOUT_ABSENT;
       expected.puc.state_status = expected.puc.global_objects = expected.puc.global_white = LAYOUT_ABSENT;
+      expected.puc.global_gc_state = expected.puc.global_gc_kind = LAYOUT_ABSENT;
       forget_tables_of_puc(&expected.puc);
     } else {
       expected.luajit.state_status = expected.luajit.global_objects = expected.luajit.global_white =
-          LAYOUT_ABSENT;
+          expected.luajit.global_gc_state = LAYOUT_ABSENT;
       expected.luajit.global_hookmask = expected.luajit.global_strings = LAYOUT_ABSENT;
       forget_tables_of_luajit(&expected.luajit);
     }
@@ -140,6 +142,7 @@ static void known_layouts_have_what_their_lua_has(void **state) {
       assert_int_equal(known->luajit.global_objects - known->luajit.global_gc_total,
                        known->luajit.pointer == 8 ? 24 : 16);
       assert_int_equal(known->luajit.global_white - known->luajit.global_gc_total, 2 * known->luajit.pointer);
+      assert_int_equal(known->luajit.global_gc_state, known->luajit.global_white + 1);
       assert_int_equal(known->luajit.state_status, known->luajit.state_tag + 2);
       continue;
     }
@@ -150,6 +153,8 @@ static void known_layouts_have_what_their_lua_has(void **state) {
     assert_int_not_equal(l->state_status, LAYOUT_ABSENT);
     assert_int_not_equal(l->global_objects, LAYOUT_ABSENT);
     assert_int_not_equal(l->global_white, LAYOUT_ABSENT);
+    assert_int_equal(l->global_gc_state, l->global_white + 1);
+    assert_int_equal(l->global_gc_kind, known->language == 51 ? LAYOUT_ABSENT : l->global_white + 2);
     assert_int_equal(l->ci_status == LAYOUT_ABSENT, known->language == 51);
     assert_int_equal(l->state_globals == LAYOUT_ABSENT, known->language != 51);
     assert_int_equal(l->table_array_tags == LAYOUT_ABSENT, known->language != 55);

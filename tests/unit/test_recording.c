@@ -154,7 +154,106 @@ static void memory_is_bounded(void **state) {
   profile_free(p);
 }
 
-/* A recording of two samples; false when memory was out. A name that needs more than there is, is the place instead. */
+/* Each window has what came since the last, and names that are known stay so when the process cannot be read any more. */
+static void windows_follow_each_other(void **state) {
+  fixture_t *x = *state;
+  recorder_counts_t counts;
+  set_frame(x, 0, 1, 5);
+  x->sample.frame_count = 1;
+  add(x);
+  add(x);
+  profile_t *first = recording_window(x->recording);
+  assert_non_null(first);
+  assert_int_equal(total(first, 0), 2);
+  recording_take(x->recording, &x->sample, NULL, NULL);
+  x->sample.origin.reason = WALK_NO_STATE;
+  add(x);
+  profile_t *second = recording_window(x->recording), *third = recording_window(x->recording);
+  assert_non_null(second);
+  assert_non_null(third);
+  assert_int_equal(total(second, 0), 2);
+  bool known = false, outside = false;
+  for (size_t i = 0; i < second->sample_count; i++) {
+    known |= strcmp(leaf(second, i), "app.lua:1001") == 0;
+    outside |= strcmp(leaf(second, i), "[outside Lua]") == 0;
+  }
+  assert_true(known && outside);
+  assert_int_equal(total(third, 0), 0);
+  recording_counts(x->recording, &counts); /* which go on */
+  assert_int_equal(counts.samples, 4);
+  assert_int_equal(counts.unattributed, 1);
+  assert_int_equal(counts.gone, 0);
+  profile_free(first);
+  profile_free(second);
+  profile_free(third);
+}
+
+/* Where a recording would have been full long since, windows never are. */
+static void windows_are_never_full(void **state) {
+  fixture_t *x = *state;
+  random_t random = {1};
+  int64_t seen = 0;
+  x->sample.frame_count = DEPTH;
+  for (int i = 1; i <= MANY; i++) {
+    for (uint32_t k = 0; k < DEPTH; k++)
+      set_frame(x, k, (uint32_t)(random_next(&random) % FUNCTIONS), (uint32_t)(random_next(&random) % CODE));
+    x->sample.origin.tid = 1 + i; /* label sets stay from window to window, until there are too many */
+    add(x);
+    if (i % 1000 != 0) continue;
+    profile_t *window = recording_window(x->recording);
+    assert_non_null(window);
+    seen += total(window, 0);
+    profile_free(window);
+  }
+  recorder_counts_t counts;
+  recording_counts(x->recording, &counts);
+  assert_int_equal(seen, MANY);
+  assert_int_equal(counts.overflow, 0);
+#ifndef __SANITIZE_ADDRESS__
+  assert_true(resident_bytes() < most_bytes);
+#endif
+}
+
+static void what_threads_were_at(void **state) {
+  fixture_t *x = *state;
+  recorder_counts_t counts;
+  static const struct {
+    walk_vmstate_t vmstate;
+    doing_t doing;
+  } states[] = {{WALK_VM_INTERPRETER, DOING_INTERPRETER},
+                {WALK_VM_TRACE, DOING_COMPILED},
+                {WALK_VM_EXIT, DOING_COMPILED},
+                {WALK_VM_C, DOING_C},
+                {WALK_VM_GC, DOING_GC},
+                {WALK_VM_COMPILER, DOING_COMPILER},
+                {WALK_VM_NONE, DOING_INTERPRETER}};
+  uint64_t expected[DOING_KINDS] = {0};
+  set_frame(x, 0, 1, 5);
+  x->sample.frame_count = 1;
+  for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+    x->sample.vmstate = states[i].vmstate;
+    recording_count(x->recording, &x->sample, false);
+    expected[states[i].doing] += 10000000;
+  }
+  recording_count(x->recording, &x->sample, true); /* of PUC Lua, as the next */
+  expected[DOING_GC] += 10000000;
+  x->frames[0].kind = WALK_C;
+  recording_count(x->recording, &x->sample, false);
+  expected[DOING_C] += 10000000;
+  x->sample.origin.weight = 12345;
+  x->sample.origin.flags = WALK_IN_KERNEL;
+  recording_count(x->recording, &x->sample, false);
+  expected[DOING_KERNEL] += 12345;
+  x->sample.origin.flags = 0;
+  x->sample.origin.reason = WALK_NO_STATE;
+  recording_count(x->recording, &x->sample, false);
+  expected[DOING_OUTSIDE] += 12345;
+  recording_counts(x->recording, &counts);
+  assert_int_equal(counts.samples, 11);
+  assert_memory_equal(counts.doing, expected, sizeof expected);
+}
+
+/* A recording of three samples in two windows; false when memory was out. A name that needs more than there is, is the place instead. */
 static bool record_a_little(fixture_t *x) {
   x->recording = recording_new(100);
   if (x->recording == NULL) return false;
@@ -164,8 +263,11 @@ static bool record_a_little(fixture_t *x) {
     x->sample.frame_count = 2;
     add(x);
   }
+  profile_t *window = recording_window(x->recording);
+  add(x);
   profile_t *p = finish(x);
-  bool whole = p != NULL && total(p, 0) == 2;
+  bool whole = p != NULL && total(p, 0) == 1 && window != NULL && total(window, 0) == 2;
+  profile_free(window);
   profile_free(p);
   recording_free(x->recording);
   x->recording = NULL;
@@ -188,9 +290,9 @@ static void running_out_of_memory(void **state) {
 
 #define RECORDING_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
-    RECORDING_TEST(samples_of_every_kind),
-    RECORDING_TEST(memory_is_bounded),
-    RECORDING_TEST(running_out_of_memory),
+    RECORDING_TEST(samples_of_every_kind),     RECORDING_TEST(memory_is_bounded),
+    RECORDING_TEST(windows_follow_each_other), RECORDING_TEST(windows_are_never_full),
+    RECORDING_TEST(what_threads_were_at),      RECORDING_TEST(running_out_of_memory),
 };
 
 UNIT_MAIN(tests)

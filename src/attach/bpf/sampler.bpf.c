@@ -211,6 +211,7 @@ static void begin(walk_t *walk, uint64_t space) {
   uint64_t id = current_id();
   walk->origin.time = bpf_ktime_get_ns();
   walk->origin.weight = 0;
+  walk->origin.pc = 0;
   walk->origin.space = space;
   walk->origin.pid = (int32_t)(id >> 32);
   walk->origin.tid = (int32_t)id;
@@ -292,6 +293,7 @@ int walk_one(struct bpf_perf_event_data *context) {
   if (turn == 0) {
     walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
     read_registers(context, walk);
+    walk->origin.pc = walk->registers.pc;
     find_stack(thread, walk->registers.sp);
   }
   walk->origin.runtime = runtime;

@@ -1,0 +1,300 @@
+# luapulse stat: its shares on programs that do one thing, its figures against those of /proc and of the programs themselves.
+source "$(dirname "$0")/attach.sh"
+RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+ENGINES=${ENGINES:-bpf ptrace}
+
+begin() { # RUNTIME… HOW
+  start "${@:1:$#-1}" "$here/vitals.lua" "${!#}"
+  until_printed ready
+}
+# stat ARGUMENTS…: of the process started last; it must work
+stat_it() {
+  status "$luapulse" stat -p "$pid" "$@"
+  same "$status" 0 "status of stat $*: $(cat err)"
+}
+lines() { grep -cE '^[0-9]{2}:[0-9]{2}:[0-9]{2} ' out; }
+# part NAME: the share in the summary, in percent, "" when it is not told
+part() { sed -nE "s/^  $1 +([0-9.]+) %\$/\1/p" out; }
+# busy NAME: its share of the time the processor was used
+busy() {
+  awk -v part="$(part "$1")" -v rest="$(part idle) $(part waiting)" 'BEGIN { split(rest, r, " "); used = 100 - r[1] - r[2]; print (used > 0 ? part * 100 / used : 0) }'
+}
+holds() { # EXPRESSION WHAT
+  awk "BEGIN { exit !($1) }" || { cat out err >&2; fail "$2: $1"; }
+}
+# CPU seconds, and the wall clock
+cpu_of() { awk '{ print ($14 + $15) / 100 }' "/proc/$pid/stat"; }
+clock() { awk '{ print $1 }' /proc/uptime; }
+
+test_compiled_and_interpreted() {
+  local engine
+  for engine in $ENGINES; do
+    begin luajit compute
+    stat_it --engine $engine -d 2
+    holds "$(busy compiled) > 90" "$engine: compiled, with the compiler on"
+    kill -KILL "$pid"
+    begin luajit -joff compute
+    stat_it --engine $engine -d 2
+    holds "$(busy compiled) == 0" "$engine: compiled, with the compiler off"
+    holds "$(busy interpreter) > 90" "$engine: interpreter"
+    runs_on
+    kill -KILL "$pid"
+  done
+}
+test_functions_in_lua_and_c() {
+  local engine runtime
+  for engine in $ENGINES; do
+    for runtime in lua5.1 lua5.4 luajit,-joff; do
+      begin ${runtime//,/ } c
+      stat_it --engine $engine -d 1.5
+      holds "$(busy 'C functions') > 80" "$engine $runtime: C functions"
+      kill -KILL "$pid"
+    done
+    begin lua5.4 compute
+    stat_it --engine $engine -d 1.5
+    holds "$(busy interpreter) > 90" "$engine: interpreter"
+    has out "  compiled      not told: there is no compiler"
+    has out "  collector     not told: it counts for the function that was at work"
+    grep -qE '^[0-9:]{8} +[0-9]+ +- +- +[0-9]+' out || { cat out >&2; fail "what is not told is a number"; }
+    kill -KILL "$pid"
+  done
+}
+test_collector() {
+  begin luajit garbage
+  stat_it -d 2
+  holds "$(part collector) > 3" "collector"
+  grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }
+  kill -KILL "$pid"
+}
+# PUC Lua tells nothing of it; symbols do, where there are any.
+test_collector_by_symbols() {
+  local engine version archive
+  cat >host.c <<'END'
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+int main(int argc, char **argv) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  lua_pushstring(L, argv[2]);
+  return argc < 3 || luaL_loadfile(L, argv[1]) != 0 || (lua_insert(L, -2), lua_pcall(L, 1, 0, 0));
+}
+END
+  for version in 5.1 5.2 5.3 5.4; do
+    archive=$(pkg-config --variable=libdir lua$version)/liblua$version.a
+    [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$version.a
+    ${CC:-cc} -o host $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
+    for engine in $ENGINES; do
+      start ./host "$here/vitals.lua" garbage
+      until_printed ready
+      stat_it --engine $engine -d 1.5
+      holds "$(busy collector) > 5 && $(busy collector) < 95" "$engine $version: collector"
+      has out "at least: of PUC Lua"
+      kill -KILL "$pid"
+      start ./host "$here/vitals.lua" compute
+      until_printed ready
+      stat_it --engine $engine -d 1
+      holds "$(busy collector) < 5" "$engine $version: no garbage"
+      kill -KILL "$pid"
+    done
+    strip host
+    start ./host "$here/vitals.lua" garbage
+    until_printed ready
+    stat_it -d 0.5
+    has out "  collector     not told: it counts for the function that was at work"
+    kill -KILL "$pid"
+  done
+}
+# Engine bpf tells the kernel's share by where threads were interrupted, /proc by its own clock.
+test_kernel() {
+  begin lua5.4 kernel
+  stat_it --engine ptrace -d 1
+  has out "  kernel        not told: engine ptrace cannot tell"
+  [[ " $ENGINES " == *" bpf "* ]] || return 0
+  stat_it --engine bpf -d 3
+  local cpu system
+  cpu=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\1/p' out)
+  system=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\2/p' out)
+  holds "$(busy kernel) > 5" "kernel"
+  # both are counted by samples, of which there are some hundreds at least: 15 points are more than four deviations of each
+  holds "$(busy kernel) - 100 * $system / $cpu < 15 && 100 * $system / $cpu - $(busy kernel) < 15" "kernel and /proc"
+  kill -KILL "$pid"
+}
+# Two on one processor: each waits for it about half of the time, and is never idle.
+test_waiting_for_a_processor() {
+  begin taskset -c 0 lua5.4 compute
+  begin taskset -c 0 lua5.4 compute
+  stat_it -d 2
+  holds "$(part waiting) > 20" "waiting"
+  holds "$(part idle) < $(part waiting)" "idle"
+  kill -KILL "${started[@]: -2}"
+}
+# What the process used before and after stat looked is at most as much as there was time.
+test_cpu_against_proc() {
+  local engine before after began ended cpu seconds
+  for engine in $ENGINES; do
+    begin lua5.4 compute
+    before=$(cpu_of) began=$(clock)
+    stat_it --engine $engine -d 2
+    after=$(cpu_of) ended=$(clock)
+    cpu=$(sed -nE 's/^cpu: ([0-9.]+) s,.*/\1/p' out)
+    seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
+    # steps of /proc are 0.01 s, and so are those of the clock; what is printed has one digit
+    holds "$cpu <= $after - $before + 0.05" "$engine: CPU seconds"
+    holds "$cpu >= $after - $before - ($ended - $began - $seconds) - 0.15" "$engine: CPU seconds"
+    holds "$seconds >= 1.9 && $seconds <= $ended - $began + 0.1" "$engine: seconds"
+    # what is left of the time it was idle, or waited for a processor; this one never rests
+    holds "$(part idle) + $(part waiting) <= 100 * (1 - $cpu / ($seconds + 0.06)) + 1 && $(part idle) + $(part waiting) >= 100 * (1 - $cpu / ($seconds - 0.06)) - 1" "$engine: idle"
+    kill -KILL "$pid"
+  done
+}
+test_switches_and_faults_against_proc() {
+  local began ended seconds before after switches faults
+  switches_of() { sed -nE 's/^voluntary_ctxt_switches:\t//p' "/proc/$pid/status"; }
+  faults_of() { awk '{ print $10 + $12 }' "/proc/$pid/stat"; }
+  begin luajit sleep
+  before=$(switches_of) began=$(clock)
+  stat_it -d 2
+  after=$(switches_of) ended=$(clock)
+  switches=$(sed -nE 's/^cpu: .*; ([0-9]+) voluntary and .*/\1/p' out)
+  seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
+  holds "$switches <= $after - $before" "switches"
+  # it sleeps all the time: of all switches about as many are in the interval as its length has of it
+  holds "$switches >= ($after - $before) * $seconds / ($ended - $began) * 0.3" "switches"
+  kill -KILL "$pid"
+  begin lua5.4 kernel
+  before=$(faults_of)
+  stat_it -d 1
+  after=$(faults_of)
+  faults=$(sed -nE 's/^cpu: .* switches, ([0-9]+) page faults.*/\1/p' out)
+  holds "$faults <= $after - $before" "page faults"
+  kill -KILL "$pid"
+}
+# The program's own figures: what its heap has, that the collector rests, how many coroutines there are.
+test_heap_collector_and_coroutines() {
+  local runtime heap rests
+  for runtime in $RUNTIMES; do
+    begin "$runtime" known
+    rests=pause
+    [ $runtime = lua5.4 ] && rests=gen # which that interpreter sets at its start
+    heap=$(sed -n 's/^heap //p' "printed.$((${#started[@]} - 1))")
+    stat_it -d 0.5 -i 0.25
+    same "$(sed -nE 's/^coroutines: ([0-9]+) at the beginning, ([0-9]+) at the last count; counted 2 times.*/\1 \2/p' out)" "37 37" "$runtime: coroutines: $(cat out)"
+    grep -qE "in 1 VM; the collector was found at $rests [0-9]+ of [0-9]+ times" out || { cat out >&2; fail "$runtime: the collector does not rest"; }
+    # printed in kB; since it told its heap it has made a few strings
+    holds "$(sed -nE 's/^heap: .*, ([0-9]+)K at the end.*/\1/p' out) * 1024 - $heap < 65536" "$runtime: heap"
+    holds "$heap - $(sed -nE 's/^heap: .*, ([0-9]+)K at the end.*/\1/p' out) * 1024 < 65536" "$runtime: heap"
+    grep -qE "^[0-9:]{8} .* [0-9]+K $rests +37 " out || { cat out >&2; fail "$runtime: the line tells something else"; }
+    runs_on
+    kill -KILL "$pid"
+  done
+}
+# Counting is not worth holding a process for long.
+test_many_objects() {
+  begin lua5.4 objects
+  stat_it -d 1
+  has out "coroutines: not told: there are too many objects to look through"
+  grep -qE '^[0-9:]{8} .*M [a-z]+ +- ' out || { cat out >&2; fail "a number that nobody knows"; }
+  runs_on
+  kill -KILL "$pid"
+}
+test_idle() {
+  local engine
+  for engine in $ENGINES; do
+    start bash -c "sleep 1000 | lua5.4 '$here/vitals.lua' read"
+    until_printed ready
+    pid=$(pgrep -g "$pid" lua5.4)
+    until_state S
+    stat_it --engine $engine -d 1
+    holds "$(part idle) >= 99.5" "$engine: idle"
+    grep -qE '^1\.[0-9] s, [0-3] samples?, 0 lost' out || { cat out >&2; fail "$engine: samples of a process that rests"; } # but when it is held, and let go
+    grep -qE '^[0-9:]{8} +0 +- +- +0 .* 100 ' out || { cat out >&2; fail "$engine: the line is not idle"; }
+    kill -KILL -- "-${started[-1]}"
+  done
+}
+test_the_target_ends() {
+  local engine
+  for engine in $ENGINES; do
+    begin lua5.4 compute
+    local target=$pid
+    start "$luapulse" stat --engine $engine -p "$target" -i 0.3
+    until_printed "interp"
+    kill -KILL "$target"
+    until_printed "instructions per cycle"
+    has "printed.$((${#started[@]} - 1))" "process $target (lua5.4) has ended"
+    begin lua5.4 compute
+    target=$pid
+    start "$luapulse" stat --engine $engine -p "$target" -i 0.3
+    until_printed "interp"
+    kill -INT "$pid"
+    until_printed "instructions per cycle"
+    kill -KILL "$target"
+  done
+}
+test_several_processes() {
+  local first
+  begin luajit compute
+  first=$pid
+  begin lua5.4 compute
+  status "$luapulse" stat -p "$first,$pid" -d 2
+  same "$status" 0 "status: $(cat err)"
+  has err "2 processes, engine"
+  # one is compiled, the other cannot be
+  holds "$(busy compiled) > 15 && $(busy interpreter) > 15" "shares"
+  has out "in 2 VMs"
+  status "$luapulse" stat -p "$first,4194300" -d 0.3
+  same "$status" 1 "status with one that is none"
+  has err "luapulse stat: there is no process 4194300"
+  kill -KILL "$pid" "$first"
+}
+test_no_lua() {
+  start sleep 1000
+  status "$luapulse" stat -p "$pid"
+  same "$status" 1 "status"
+  has err "luapulse stat: no Lua in process $pid (sleep)"
+  same "$(cat out)" "" "what is printed"
+  kill -KILL "$pid"
+}
+test_lines() {
+  begin lua5.4 compute
+  stat_it -d 2.5 -i 0.1
+  holds "$(lines) >= 21 && $(lines) <= 26" "lines"
+  same "$(grep -c 'time interp  jit' out)" 2 "heads in more than 20 lines"
+  ! grep -q $'\033' out || fail "control characters"
+  # shares of a line make 100, but for their being rounded; where there was no sample they are not told
+  awk '/^[0-9][0-9]:/ && $2 != "-" { sum = 0; for (i = 2; i <= 9; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"
+  kill -KILL "$pid"
+}
+# Many virtual machines have no counters; where they are, they make sense.
+test_counters() {
+  begin lua5.4 compute
+  stat_it -d 1
+  if grep -q 'ipc br-miss' out; then
+    holds "$(sed -nE 's/^instructions per cycle: ([0-9.]+);.*/\1/p' out) > 0.1" "instructions per cycle"
+  else
+    has out "instructions per cycle, branch misses: not supported"
+  fi
+  kill -KILL "$pid"
+}
+test_usage() {
+  local words
+  for words in "help stat" "stat --help" "stat -h"; do
+    status "$luapulse" $words
+    same "$status" 0 "status of $words"
+    has out "Usage: luapulse stat -p PID"
+  done
+  usage() { # MESSAGE ARGUMENTS…
+    local message=$1
+    shift
+    status "$luapulse" stat "$@"
+    same "$status" 2 "status of stat $*"
+    has err "luapulse stat: $message"
+  }
+  usage "what to look at is missing: -p PID"
+  usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1
+  usage "--interval takes a number of seconds from 0.1 on, not '0.01'" -i 0.01 -p 1
+  usage "--rate takes a number from 1 to 10000, not 'x'" -F x -p 1
+  usage "'lua5.4' is one too many" -p 1 lua5.4
+}
+
+attach_main "$@"
