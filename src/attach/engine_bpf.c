@@ -26,12 +26,14 @@
 enum {
   LOOK_MS = 50,
   VARY_NS = 200000000, /* how often periods are changed … */
-  VARIED = 64          /* … and of how many events at a time: it interrupts their threads for a moment */
+  VARIED = 64,         /* … and of how many events at a time: it interrupts their threads for a moment */
+  LEAST_PART = 4       /* of a period */
 };
 
 typedef struct {
   int fd;
   pid_t tid;
+  bool is_first; /* its period is */
 } event_t;
 
 typedef struct {
@@ -50,6 +52,7 @@ typedef struct {
   random_t random;
   int64_t varied;           /* when periods were changed last: CLOCK_MONOTONIC, ns */
   size_t vary_at, vary_one; /* process and event whose turn it is */
+  size_t first_count;       /* of events whose first period lasts */
   ticked_t *ticked;         /* processes whose threads have events */
   size_t count, room;
   ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
@@ -120,29 +123,49 @@ static uint64_t vary(engine_bpf_t *e) {
   return (uint64_t)1000000000 * 1000 / random_jitter(&e->random, (uint64_t)e->options.hz * 1000);
 }
 
-static void vary_some(engine_bpf_t *e) {
+/* A first period is cut short, and lasts until its first tick was seen. */
+static uint64_t part_of(engine_bpf_t *e, uint64_t period) {
+  uint64_t part = (uint64_t)(random_unit(&e->random) * (double)period);
+  return part > period / LEAST_PART ? part : period / LEAST_PART;
+}
+
+static bool change(engine_bpf_t *e, event_t *event) {
+  uint64_t period = vary(e);
+  if (!programs_next_period(e->programs, (uint32_t)event->tid, period)) return false;
+  ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period); /* it may have ended */
+  if (event->is_first) e->first_count--;
+  event->is_first = false;
+  return true;
+}
+
+static void change_first(engine_bpf_t *e) {
+  for (size_t i = 0; i < e->count && e->first_count > 0; i++)
+    for (size_t k = 0; k < e->ticked[i].count; k++)
+      if (e->ticked[i].events[k].is_first) change(e, &e->ticked[i].events[k]);
+}
+
+static void change_some(engine_bpf_t *e) {
   int64_t now = clock_now();
+  change_first(e);
   if (now - e->varied < VARY_NS) return;
   e->varied = now;
   for (size_t i = 0, events = 0; i < e->count; i++, e->vary_at++, e->vary_one = 0) {
     if (e->vary_at >= e->count) e->vary_at = 0;
     const ticked_t *ticked = &e->ticked[e->vary_at];
     for (; e->vary_one < ticked->count; e->vary_one++) {
-      uint64_t period = vary(e);
       if (events++ == VARIED) return;
-      const event_t *event = &ticked->events[e->vary_one];
-      if (!programs_set_period(e->programs, (uint32_t)event->tid, period)) continue;
-      ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period); /* threads may have ended */
+      change(e, &ticked->events[e->vary_one]);
     }
   }
 }
 
 static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
+  uint64_t period = vary(e);
   struct perf_event_attr attr = {
       .type = PERF_TYPE_SOFTWARE,
       .size = sizeof attr,
       .config = PERF_COUNT_SW_CPU_CLOCK,
-      .sample_period = vary(e),
+      .sample_period = part_of(e, period),
       .inherit = 1,
       .inherit_thread = !e->options.follow,
       .disabled = 1,
@@ -157,8 +180,9 @@ static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error)
     close(fd);
     return false;
   }
-  ticked->events[ticked->count++] = (event_t){fd, tid};
-  programs_set_period(e->programs, (uint32_t)tid, attr.sample_period);
+  ticked->events[ticked->count++] = (event_t){fd, tid, true};
+  e->first_count++;
+  programs_first_period(e->programs, (uint32_t)tid, attr.sample_period, period);
   return true;
 }
 
@@ -177,6 +201,7 @@ static bool open_refused(pid_t pid, int error, failure_t *failure) {
 static void close_events(engine_bpf_t *e, ticked_t *ticked) {
   for (size_t i = 0; i < ticked->count; i++) {
     programs_drop_period(e->programs, (uint32_t)ticked->events[i].tid);
+    if (ticked->events[i].is_first) e->first_count--;
     close(ticked->events[i].fd);
   }
   mem_free(ticked->events);
@@ -303,7 +328,7 @@ static void remove_target(engine_t *engine, pid_t pid) {
 static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
                          failure_t *failure) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
-  vary_some(e);
+  change_some(e);
   e->take = take;
   e->context = context;
   /* one is woken early only when there is much */

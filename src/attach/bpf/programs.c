@@ -168,13 +168,18 @@ void programs_drop_target(programs_t *programs, uint32_t pid) {
   bpf_map_delete_elem(bpf_map__fd(programs->base->maps.targets), &pid);
 }
 
-bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period) {
+void programs_first_period(programs_t *programs, uint32_t tid, uint64_t part, uint64_t whole) {
+  bpf_period_t first = {part, whole, 0, 0};
+  bpf_map_update_elem(bpf_map__fd(programs->base->maps.periods), &tid, &first, BPF_ANY);
+}
+
+bool programs_next_period(programs_t *programs, uint32_t tid, uint64_t period) {
   int map = bpf_map__fd(programs->base->maps.periods);
-  bpf_period_t set = {.now = 0};
-  bool changes = bpf_map_lookup_elem(map, &tid, &set) == 0;
-  if (changes && set.ticks < TICKS_OF_A_PERIOD) return false;
-  set = (bpf_period_t){period, set.now, changes ? set.turn + 1 : 0, 0};
-  return bpf_map_update_elem(map, &tid, &set, BPF_ANY) == 0; /* without room for it, it stays as it is */
+  bpf_period_t set;
+  if (bpf_map_lookup_elem(map, &tid, &set) != 0) return false; /* there was no room: it stays as it is */
+  if (set.ticks < (set.turn == 0 ? 1 : TICKS_OF_A_PERIOD)) return false;
+  set = (bpf_period_t){period, set.now, set.turn + 1, 0};
+  return bpf_map_update_elem(map, &tid, &set, BPF_ANY) == 0;
 }
 
 void programs_drop_period(programs_t *programs, uint32_t tid) {

@@ -26,9 +26,10 @@ int programs_tick_fd(const programs_t *programs);
 int programs_samples_fd(const programs_t *programs); /* the ring */
 bool programs_set_target(programs_t *programs, uint32_t pid, const bpf_target_t *target);
 void programs_drop_target(programs_t *programs, uint32_t pid);
-/* Of a thread with an event of its own, at first and when it is to be changed. False: it stays, there were too few ticks since the last
- * change. */
-bool programs_set_period(programs_t *programs, uint32_t tid, uint64_t period);
+/* Of a thread with an event of its own: the first, a part of one, and whenever it is to be changed. False: it stays, there were too few
+ * ticks since the last change. */
+void programs_first_period(programs_t *programs, uint32_t tid, uint64_t part, uint64_t whole);
+bool programs_next_period(programs_t *programs, uint32_t tid, uint64_t period);
 void programs_drop_period(programs_t *programs, uint32_t tid);
 
 uint64_t programs_lost(programs_t *programs);

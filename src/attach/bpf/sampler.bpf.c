@@ -225,13 +225,15 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->collector_marked = false;
 }
 
-/* What the period says of it, in the mean. Where that was changed meanwhile the last one had come to an end somewhere: half of it, then. An
+/* What the period says of it, in the mean. The first one is cut short by chance, and stands for a whole: a thread that runs for less than
+ * that is seen as often as it should. Where that was changed meanwhile the last one had come to an end somewhere: half of it, then. An
  * event that was inherited keeps the period it began with. */
 static uint64_t weigh_by_period(const struct bpf_perf_event_data *context, bpf_thread_t *thread,
                                 uint32_t tid) {
   bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
   if (period == NULL) return context->sample_period;
   uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
+  if (period->turn == 0 && period->ticks == 0) weight = period->before;
   thread->period_turn = period->turn;
   period->ticks++;
   return weight;

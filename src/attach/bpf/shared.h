@@ -41,7 +41,7 @@ typedef struct {
 
 /* The gap between the ticks of a thread that has an event of its own; written by the loader. */
 typedef struct {
-  uint64_t now, before; /* ns of CPU time */
+  uint64_t now, before; /* ns of CPU time; at first a part of one, and the whole */
   uint64_t turn;        /* how often it was changed */
   uint64_t ticks;       /* since then; counted by the program */
 } bpf_period_t;
