@@ -83,22 +83,22 @@ END
   for version in 5.1 5.2 5.3 5.4; do
     archive=$(pkg-config --variable=libdir lua$version)/liblua$version.a
     [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$version.a
-    ${CC:-cc} -o host $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
+    ${CC:-cc} -o host$version $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
     for engine in $ENGINES; do
-      start ./host "$here/vitals.lua" garbage
+      start ./host$version "$here/vitals.lua" garbage
       until_printed ready
       stat_it --engine $engine -d 1.5
       holds "$(busy collector) > 5 && $(busy collector) < 95" "$engine $version: collector"
       has out "at least: of PUC Lua"
       kill -KILL "$pid"
-      start ./host "$here/vitals.lua" compute
+      start ./host$version "$here/vitals.lua" compute
       until_printed ready
       stat_it --engine $engine -d 1
       holds "$(busy collector) < 5" "$engine $version: no garbage"
       kill -KILL "$pid"
     done
-    strip host
-    start ./host "$here/vitals.lua" garbage
+    strip -o stripped$version host$version
+    start ./stripped$version "$here/vitals.lua" garbage
     until_printed ready
     stat_it -d 0.5
     has out "  collector     not told: it counts for the function that was at work"
