@@ -126,7 +126,12 @@ bench: test-deps
 	@echo
 	@bench/heap
 	@echo
+	@bench/hosts
+	@echo
 	@bench/run $(BENCH)
+$(B)/hosts_native: bench/host/native.c $(filter-out $(B)/obj/cli/main.o,$(CLI_OBJ))
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -ldl
 
 # -- install ----------------------------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ end
 -- Why this one: a log-ratio of two timings in random order is symmetric about the true value, which is all the test
 -- asks; it ignores outliers (up to 29 % of the pairs may be wild), where a mean follows them; and on clean data it
 -- needs 5 % more pairs than the mean, where the median needs 57 % more.
-local function centre(values)
+function measure.centre(values)
   local n, walsh = #values, {}
   for i = 1, n do
     for j = i, n do walsh[#walsh + 1] = (values[i] + values[j]) / 2 end
@@ -157,7 +157,7 @@ function measure.report(options, pair)
     samples = samples + new_samples
     local late = os.time() >= deadline and #log_ratios >= FEWEST_PAIRS
     if #log_ratios >= look_at or late then
-      local middle, below, above = centre(log_ratios)
+      local middle, below, above = measure.centre(log_ratios)
       ratio, low, high = math.exp(middle), math.exp(below), math.exp(above)
       reached = #log_ratios >= MIN_PAIRS and (high - low) / 2 <= HALF_WIDTH
       look_at = math.ceil(#log_ratios * 1.1) -- few looks: each is a chance to stop on luck, and its cost is quadratic

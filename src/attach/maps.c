@@ -35,7 +35,8 @@ static char *read_text(const char *path) {
     return NULL;
   }
   text[used] = '\0';
-  return text;
+  char *fitting = mem_realloc(text, used + 1); /* who has many targets keeps many of them */
+  return fitting != NULL ? fitting : text;
 }
 
 /* "start-end rwxp offset device inode   path", of which the text is cut at the path's end. */
@@ -50,7 +51,9 @@ static bool parse_line(char *line, map_t *map) {
   map->executable = at[2] == 'x';
   map->offset = strtoull(at + 4, &at, 16);
   at += strspn(at, " ");
-  at += strcspn(at, " "); /* the device */
+  map->device = (uint32_t)strtoul(at, &at, 16) << 20;
+  if (*at == ':') map->device |= (uint32_t)strtoul(at + 1, &at, 16);
+  at += strcspn(at, " ");
   map->inode = strtoull(at, &at, 10);
   map->path = at + strspn(at, " ");
   return true;

@@ -15,6 +15,7 @@ typedef struct {
   uint64_t start, end;
   uint64_t offset; /* in the file */
   uint64_t inode;  /* 0: no file behind it */
+  uint32_t device; /* that the file is on */
   bool readable, writable, executable;
   const char *path; /* as the kernel writes it, " (deleted)" included; "" when there is none */
 } map_t;

@@ -9,6 +9,7 @@
 
 #include "attach/clock.h"
 #include "attach/elf_symbol.h"
+#include "attach/inline_source.h"
 #include "attach/table.h"
 #include "attach/tables.h"
 #include "name/definition.h"
@@ -155,10 +156,26 @@ static bool is_chunk(const naming_function_t *f) {
   return f->source != NULL && f->source_len > 0 && f->source[0] != '@' && f->source[0] != '=';
 }
 
+/* Of a chunk in nginx's configuration. */
+static size_t inline_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  inline_source_t source;
+  char path[PATH_MAX + 64];
+  if (!inline_source_parse(&source, f->source, f->source_len) ||
+      !inline_source_find(&source, n->target->process.pid, path, sizeof path))
+    return 0;
+  const file_t *file = file_at(n, path);
+  const char *text =
+      file != NULL && file->text != NULL ? inline_source_text(&source, file->text, file->len) : NULL;
+  return text != NULL ? definition_name(text, (size_t)(file->text + file->len - text), (uint32_t)f->defined,
+                                        name, NAMING_NAME)
+                      : 0;
+}
+
 size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   char path[PATH_MAX + 64];
   if (f->defined <= 0) return 0;
   if (is_chunk(f)) return definition_name(f->source, f->source_len, (uint32_t)f->defined, name, NAMING_NAME);
+  if (f->source != NULL && f->source_len > 1 && f->source[0] == '=') return inline_definition(n, f, name);
   if (f->source == NULL || f->source_len < 2 || f->source[0] != '@' || f->source_len > PATH_MAX ||
       memchr(f->source, '\0', f->source_len) != NULL)
     return 0;
@@ -177,10 +194,19 @@ static void place_lua(const naming_function_t *f, named_t *named) {
   snprintf(named->place, sizeof named->place, "%.*s%s", (int)len, file.bytes + (file.len - len), line);
 }
 
+size_t naming_chunk(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  static const char script[] = "@user_script";
+  if (f->source != NULL && f->source_len == sizeof script - 1 &&
+      memcmp(f->source, script, sizeof script - 1) == 0 && naming_held(n, f, name) > 0 &&
+      strncmp(name, script + 1, sizeof script - 2) == 0)
+    return strlen(name);
+  return (size_t)snprintf(name, NAMING_NAME, "main chunk");
+}
+
 static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
   place_lua(f, named);
   if (f->defined == 0) {
-    snprintf(named->name, sizeof named->name, "main chunk");
+    naming_chunk(n, f, named->name);
     return;
   }
   if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0) return;

@@ -43,6 +43,8 @@ typedef struct {
 void naming_frame(naming_t *naming, const naming_function_t *function, named_t *named);
 /* The name in the definition of a Lua function alone, and its length; 0: there is none. */
 size_t naming_definition(naming_t *naming, const naming_function_t *function, char name[NAMING_NAME]);
+/* What the main function of a chunk is called: "main chunk", or what tells a script of Redis from all others. */
+size_t naming_chunk(naming_t *naming, const naming_function_t *function, char name[NAMING_NAME]);
 /* The name that tables of the process have for a function of any kind, and its length; 0: there is none. target->walk is aimed as it was
  * before, but has read other things. */
 size_t naming_held(naming_t *naming, const naming_function_t *function, char name[NAMING_NAME]);

@@ -80,6 +80,24 @@ static bool is_32_bit(pid_t pid) {
          head[EI_CLASS] == ELFCLASS32;
 }
 
+/* "NSpid: 4711 7": as those outside call it, …, and as it calls itself. */
+static pid_t inner_of(const char *status, pid_t pid) {
+  const char *value = value_of(status, "NSpid");
+  if (value == NULL) return pid; /* before Linux 4.1 */
+  for (char *end; *value != '\n' && *value != '\0'; value = end) {
+    long number = strtol(value, &end, 10);
+    if (end == value) break;
+    pid = (pid_t)number;
+    end += strspn(end, " \t");
+  }
+  return pid;
+}
+
+pid_t process_inner(pid_t pid) {
+  char status[4096];
+  return read_of(pid, "status", status, sizeof status) > 0 ? inner_of(status, pid) : 0;
+}
+
 bool process_look(process_t *process, pid_t pid, failure_t *failure) {
   char status[4096], path[64];
   memset(process, 0, sizeof *process);
@@ -89,6 +107,7 @@ bool process_look(process_t *process, pid_t pid, failure_t *failure) {
     return failure_set(failure, "there is no process %d%s", (int)pid,
                        access("/proc/self/status", R_OK) != 0 ? ", or /proc is not mounted" : "");
   copy_line(value_of(status, "Name"), process->name, sizeof process->name);
+  process->inner = inner_of(status, pid);
   process->uid = (uid_t)number_of(status, "Uid");
   const char *state = value_of(status, "State");
   if (state != NULL && (*state == 'Z' || *state == 'X'))

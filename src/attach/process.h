@@ -9,7 +9,8 @@
 
 typedef struct {
   pid_t pid;
-  char name[32];     /* of its first thread */
+  pid_t inner;   /* its number within its own PID namespace, which a container calls it by; else the same */
+  char name[32]; /* of its first thread */
   char command[256]; /* its arguments, separated by blanks, cut; of whatever bytes they are */
   char exe[512];     /* the program's file, as the kernel tells it; "" when it may not be asked */
   uid_t uid;
@@ -18,6 +19,8 @@ typedef struct {
 /* Looks at /proc. False with a message for what cannot be a target: no such process, a zombie, a thread of the kernel, a thread
  * that is no process, a 32-bit program, this program itself. Whether it may be read is not asked yet. */
 bool process_look(process_t *process, pid_t pid, failure_t *failure);
+/* The same number alone; 0 when there is no such process. */
+pid_t process_inner(pid_t pid);
 /* Why it could not be traced or read, from the kernel's errno, with the command to run instead: "luapulse `command`". Always false. */
 bool process_refused(const process_t *process, int error, const char *command, failure_t *failure);
 

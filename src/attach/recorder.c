@@ -13,6 +13,7 @@
 #include "attach/clock.h"
 #include "attach/collector.h"
 #include "attach/recording.h"
+#include "attach/search.h"
 #include "profile/mem.h"
 
 enum {
@@ -26,7 +27,7 @@ enum {
 };
 
 typedef struct {
-  pid_t pid;
+  pid_t pid, inner;
   int pidfd;  /* -1: the kernel has none; then its end is seen by its state */
   bool given; /* by who asked for the recording; else it is a child that is followed */
   bool stays;
@@ -52,6 +53,7 @@ struct recorder {
   recorded_t **targets;
   size_t count, room;
   children_t children;
+  search_t *search;   /* NULL: not all are wanted */
   pid_t met[NEW_MAX]; /* by samples */
   size_t met_count;
   bool said_full;
@@ -66,14 +68,19 @@ recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
   r->engine = engine;
   r->options = *options;
   r->recording = recording_new(options->hz);
-  if (r->recording != NULL) return r;
+  if (options->all) r->search = search_new();
+  if (r->recording != NULL && (r->search != NULL || !options->all)) return r;
+  recording_free(r->recording);
+  search_free(r->search);
   mem_free(r);
   return NULL;
 }
 
 static void say(recorder_t *r, const recorded_t *t, const char *text) {
   char line[600];
-  snprintf(line, sizeof line, "process %d (%s) %s", (int)t->pid, t->name, text);
+  char inner[48] = "";
+  if (t->inner != t->pid) snprintf(inner, sizeof inner, ", %d in its container", (int)t->inner);
+  snprintf(line, sizeof line, "process %d (%s%s) %s", (int)t->pid, t->name, inner, text);
   r->options.say(r->options.context, false, line);
 }
 
@@ -208,6 +215,7 @@ static recorded_t *add(recorder_t *r, pid_t pid, failure_t *failure) {
     return NULL;
   }
   t->pid = pid;
+  t->inner = process.inner;
   t->pidfd = pidfd_open(pid, 0);
   snprintf(t->name, sizeof t->name, "%s", process.name);
   r->targets[r->count++] = t;
@@ -223,17 +231,26 @@ bool recorder_add(recorder_t *r, pid_t pid, bool stays, failure_t *failure) {
   return true;
 }
 
-static void follow(recorder_t *r, pid_t pid) {
+/* A process that nobody named. */
+static void take_in(recorder_t *r, pid_t pid, bool stays) {
   failure_t ignored; /* it has ended already, or is none that could be read */
   if (find(r, pid) != NULL) return;
   if (r->count < RECORDER_TARGETS) {
     recorded_t *t = add(r, pid, &ignored);
-    if (t != NULL) t->stays = true;
+    if (t != NULL) t->stays = stays;
   } else if (!r->said_full) {
     r->said_full = true;
     r->options.say(r->options.context, true,
-                   "there are more children than can be followed at once: some are left out");
+                   "there are more processes than can be recorded at once: some are left out");
   }
+}
+
+static void follow(recorder_t *r, pid_t pid) {
+  take_in(r, pid, true);
+}
+
+static void on_lua(void *context, pid_t pid) {
+  take_in(context, pid, false); /* one in which no VM is found is told of again */
 }
 
 static void on_process(void *context, pid_t child, pid_t parent) {
@@ -306,7 +323,7 @@ bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   unsigned looks = LOOKS;
   for (size_t i = 0; i < r->count; i++)
     if (!r->targets[i]->sampled && r->targets[i]->due < soon) soon = r->targets[i]->due;
-  if (r->options.follow && soon > now + CHILDREN_NS) soon = now + CHILDREN_NS;
+  if ((r->options.follow || r->options.all) && soon > now + CHILDREN_NS) soon = now + CHILDREN_NS;
   int most = soon <= now ? 0 : soon - now < (int64_t)INT_MAX ? (int)((soon - now) / 1000000) + 1 : INT_MAX;
   if (milliseconds > most) milliseconds = most;
   bool polled = r->engine->poll(r->engine, milliseconds, on_sample, r, failure);
@@ -314,6 +331,7 @@ bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   if (!polled) return false;
   for (size_t i = 0; i < r->met_count && r->options.follow; i++) follow(r, r->met[i]);
   r->met_count = 0;
+  if (r->search != NULL) search_look(r->search, on_lua, r);
   if (r->options.follow) children_look(&r->children, on_process, r);
   for (size_t i = 0; i < r->count;)
     if (look_after(r, r->targets[i], &looks))
@@ -366,6 +384,7 @@ void recorder_free(recorder_t *r) {
   if (r == NULL) return;
   while (r->count > 0) drop(r, r->count - 1);
   recording_free(r->recording);
+  search_free(r->search);
   children_free(&r->children);
   mem_free(r->targets);
   mem_free(r->remote);

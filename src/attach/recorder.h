@@ -11,11 +11,12 @@
 #include "attach/engine.h"
 #include "profile/profile.h"
 
-enum { RECORDER_TARGETS = 256 /* at once */ };
+enum { RECORDER_TARGETS = 512 /* at once */ };
 
 typedef struct {
   uint32_t hz;
   bool follow;         /* children of targets are targets */
+  bool all;            /* every process with a Lua in it is one, also those that begin later */
   bool started;        /* targets were started for the recording, and may be held until the engine is ready */
   bool counts_only;    /* no profile is wanted: nothing is read to name functions */
   const char *command; /* of luapulse, for messages: "record -p 12" */

@@ -18,7 +18,7 @@ enum {
   TAKEN = 64,             /* samples that wait … */
   TAKEN_FRAMES = 1 << 15, /* … with their frames */
   LUAS = 128,
-  LABELS = 6
+  LABELS = 7
 };
 
 /* Threads have names, which are labels. */
@@ -26,6 +26,7 @@ typedef struct {
   uint64_t space;
   pid_t tid;
   uint32_t name, process; /* strings */
+  pid_t inner;            /* its process, in its own PID namespace */
 } thread_name_t;
 
 typedef struct {
@@ -42,7 +43,7 @@ struct recording {
   symbols_t *symbols;
   uint32_t outside, unreadable, overflow; /* stacks */
   uint32_t truncated;                     /* frame */
-  uint32_t key_pid, key_tid, key_thread, key_process, key_vmstate, key_trace;
+  uint32_t key_pid, key_tid, key_thread, key_process, key_nspid, key_vmstate, key_trace;
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
   int64_t began;   /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
@@ -78,6 +79,7 @@ static void begin_profile(recording_t *r) {
   r->key_tid = profile_cstring(p, "tid");
   r->key_thread = profile_cstring(p, "thread");
   r->key_process = profile_cstring(p, "process");
+  r->key_nspid = profile_cstring(p, "nspid");
   r->key_vmstate = profile_cstring(p, "vmstate");
   r->key_trace = profile_cstring(p, "trace");
 }
@@ -233,8 +235,9 @@ static const thread_name_t *thread_of(recording_t *r, const walk_origin_t *origi
   thread_name_t *t = &r->threads[(key >> 32) % THREADS];
   if (t->space == origin->space && t->tid == origin->tid) return t;
   uint32_t name = name_of(r->profile, origin->pid, origin->tid);
+  pid_t inner = process_inner(origin->pid);
   uint32_t process = origin->pid == origin->tid ? name : name_of(r->profile, origin->pid, origin->pid);
-  *t = (thread_name_t){origin->space, origin->tid, name, process};
+  *t = (thread_name_t){origin->space, origin->tid, name, process, inner};
   return t;
 }
 
@@ -249,6 +252,8 @@ static uint32_t labels_of(recording_t *r, const engine_sample_t *sample) {
     labels[count++] = (profile_label_t){.key = r->key_thread, .str = thread->name};
   if (thread->process != 0 && thread->process != PROFILE_NONE)
     labels[count++] = (profile_label_t){.key = r->key_process, .str = thread->process};
+  if (thread->inner != 0 && thread->inner != sample->origin.pid)
+    labels[count++] = (profile_label_t){.key = r->key_nspid, .num = thread->inner};
   if (sample->vmstate != WALK_VM_NONE && sample->vmstate <= WALK_VM_EXIT)
     labels[count++] =
         (profile_label_t){.key = r->key_vmstate, .str = profile_cstring(p, vmstates[sample->vmstate])};

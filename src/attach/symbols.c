@@ -268,16 +268,11 @@ void symbols_met(symbols_t *s) {
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. */
 static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading) {
-  static const char main_chunk[] = "main chunk";
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
   place_t file = place_file(reading->source, reading->source_len, chunk);
   profile_function_t function = {.file = profile_string(p, file.bytes, file.len),
                                  .start_line = reading->defined > 0 ? reading->defined : 0};
-  if (reading->defined == 0) {
-    function.name = function.system_name = profile_cstring(p, main_chunk);
-    return profile_function(p, function);
-  }
   naming_function_t wanted = {.kind = WALK_LUA,
                               .proto = frame->proto,
                               .mark = frame->mark,
@@ -285,6 +280,11 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
                               .source = reading->source,
                               .source_len = reading->source_len};
   naming_t *naming = naming_of_target(s);
+  if (reading->defined == 0) {
+    function.name = function.system_name =
+        naming != NULL ? profile_string(p, name, naming_chunk(naming, &wanted, name)) : PROFILE_NONE;
+    return function.name != PROFILE_NONE ? profile_function(p, function) : PROFILE_NONE;
+  }
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
   if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
   bool is_file = reading->source_len > 0 && reading->source[0] == '@';

@@ -217,6 +217,18 @@ static void add_modules(search_t *s, uint64_t loaded) {
   }
 }
 
+/* Redis keeps scripts by their SHA1, as EVALSHA knows them: "f_89b0…" is named as the chunk is, "user_script:89b0…". */
+static void offer_script(search_t *s, const table_entry_t *entry) {
+  enum { DIGITS = 40 };
+  const waiting_t scripts = {.class = NAME_OF_METATABLE, .prefix = "user_script:"};
+  table_entry_t script = *entry;
+  if (strncmp(entry->text, "f_", 2) != 0 || strspn(entry->text + 2, "0123456789abcdef") != DIGITS ||
+      entry->text[2 + DIGITS] != '\0')
+    return;
+  memcpy(script.text, entry->text + 2, DIGITS + 1);
+  offer(s, &scripts, &script);
+}
+
 /* The registry: package.loaded, and what luaL_newmetatable() made, by the names C libraries gave. */
 static void add_registry(search_t *s, uint64_t registry) {
   table_t table;
@@ -224,8 +236,9 @@ static void add_registry(search_t *s, uint64_t registry) {
   if (!visit(s, registry) || !read_entries(s, registry, ROOT_NODES, &table)) return;
   for (size_t i = 0; i < s->entry_count; i++) {
     const table_entry_t *entry = &s->entries[i];
-    if (entry->value.kind != VALUE_TABLE) continue;
-    if (is_named(entry, "_LOADED"))
+    if (entry->value.kind != VALUE_TABLE)
+      offer_script(s, entry);
+    else if (is_named(entry, "_LOADED"))
       loaded = entry->value.at;
     else if (entry->text[0] != '_') /* Lua's own begin so */
       add_root(s, entry->value.at, NAME_OF_METATABLE, is_named(entry, "FILE*") ? "file" : entry->text, ":");

@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "profile/heap_types.h"
+#include "profile/where.h"
 
 enum { LEAST_WIDTH = 80 };
 
@@ -68,4 +69,25 @@ bool cli_choose_type(const char *command, const char *path, profile_t *profile, 
   heap_type_names(profile, names);
   cli_failed(command, "%s: has no sample type '%s'; it has: %s", path, name, names);
   return false;
+}
+
+bool cli_add_where(cli_where_t *where, const char *text) {
+  const char *sign = strchr(text, '=');
+  if (sign == NULL || sign == text || where->count == CLI_WHERE_MAX) return false;
+  where->labels[where->count++] = text;
+  return true;
+}
+
+bool cli_keep_where(const char *command, const char *path, profile_t *profile, const cli_where_t *where) {
+  for (size_t i = 0; i < where->count; i++) {
+    char values[512];
+    const char *text = where->labels[i];
+    size_t key = strcspn(text, "=");
+    bool any = where_values(profile, text, key, values, sizeof values) > 0;
+    if (where_keep(profile, text, key, text + key + 1) > 0) continue;
+    cli_failed(command, "%s: no sample has %s; %.*s is %s", path, text, (int)key, text,
+               any ? values : "no label of any");
+    return false;
+  }
+  return true;
 }

@@ -76,7 +76,9 @@ void attach_print(sink_t *sink, const char *text) {
 
 void attach_print_head(sink_t *sink, const target_t *target) {
   const process_t *process = &target->process;
-  sink_format(sink, "process %d: ", (int)process->pid);
+  sink_format(sink, "process %d", (int)process->pid);
+  if (process->inner != process->pid) sink_format(sink, " (%d in its container)", (int)process->inner);
+  sink_text(sink, ": ");
   attach_print(sink, process->command[0] != '\0' ? process->command : process->name);
   sink_text(sink, "\n");
 }

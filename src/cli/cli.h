@@ -53,4 +53,15 @@ bool cli_parse_word(const char *text, const char *words, unsigned *place);
 bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,
                      size_t *type);
 
+/* Labels that samples are to have, KEY=VALUE each. */
+enum { CLI_WHERE_MAX = 8 };
+typedef struct {
+  const char *labels[CLI_WHERE_MAX];
+  size_t count;
+} cli_where_t;
+/* False when it is no KEY=VALUE, or one too many. */
+bool cli_add_where(cli_where_t *where, const char *text);
+/* Leaves the samples that have all of them. False after it said that there are none. */
+bool cli_keep_where(const char *command, const char *path, profile_t *profile, const cli_where_t *where);
+
 #endif

@@ -19,6 +19,8 @@ static int print_help(void) {
       "  -s, --sample TYPE    the sample type that OUT shows, in folded stacks and text the only one\n"
       "                       (default: the profile's own); of a heap profile also free_space and\n"
       "                       free_objects: allocated less in use\n"
+      "  -w, --where KEY=VALUE  only samples with this label: pid=12, process=nginx, ...; may be given\n"
+      "                       several times\n"
       "  -h, --help           this\n\n"
       "Formats:\n",
       stdout);
@@ -42,12 +44,14 @@ static void list_formats(char *names, size_t size) {
   }
 }
 
-static int convert(const char *in, const char *out, const format_t *format, const char *type) {
+static int convert(const char *in, const char *out, const format_t *format, const char *type,
+                   const cli_where_t *where) {
   failure_t failure = {""};
   profile_t *profile = profile_read_file(in, &failure);
   if (profile == NULL) return cli_failed("convert", "%s", failure.text);
   int status = STATUS_FAILED;
-  if (cli_choose_type("convert", in, profile, type, &profile->default_type))
+  if (cli_keep_where("convert", in, profile, where) &&
+      cli_choose_type("convert", in, profile, type, &profile->default_type))
     status = format_write_file(profile, format, out, &failure) ? STATUS_OK
                                                                : cli_failed("convert", "%s", failure.text);
   profile_free(profile);
@@ -56,24 +60,27 @@ static int convert(const char *in, const char *out, const format_t *format, cons
 
 int convert_run(int argc, char **argv) {
   static const struct option longs[] = {
-      {"output", required_argument, NULL, 'o'},
-      {"format", required_argument, NULL, 'f'},
-      {"sample", required_argument, NULL, 's'},
-      {"help", no_argument, NULL, 'h'},
-      {NULL, 0, NULL, 0},
+      {"output", required_argument, NULL, 'o'}, {"format", required_argument, NULL, 'f'},
+      {"sample", required_argument, NULL, 's'}, {"where", required_argument, NULL, 'w'},
+      {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
   };
   const char *out = NULL, *name = NULL, *type = NULL;
+  cli_where_t where = {.count = 0};
   char names[128];
   list_formats(names, sizeof names);
   opterr = 0;
-  for (int option; (option = getopt_long(argc, argv, ":o:f:s:h", longs, NULL)) != -1;) {
+  for (int option; (option = getopt_long(argc, argv, ":o:f:s:w:h", longs, NULL)) != -1;) {
     if (option == 'o')
       out = optarg;
     else if (option == 'f')
       name = optarg;
     else if (option == 's')
       type = optarg;
-    else if (option == 'h')
+    else if (option == 'w') {
+      if (!cli_add_where(&where, optarg))
+        return cli_usage("convert", "--where takes KEY=VALUE, %d times at most, not '%s'", CLI_WHERE_MAX,
+                         optarg);
+    } else if (option == 'h')
       return print_help();
     else
       return cli_bad_option("convert", argv, option);
@@ -87,5 +94,5 @@ int convert_run(int argc, char **argv) {
     return cli_usage("convert", "there is no format '%s'; there are: %s", name, names);
   if (format == NULL)
     return cli_usage("convert", "the name '%s' tells no format; say -f with one of: %s", out, names);
-  return convert(argv[optind], out, format, type);
+  return convert(argv[optind], out, format, type, &where);
 }

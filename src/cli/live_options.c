@@ -26,6 +26,9 @@ bool live_option(live_options_t *o, int option, int *status) {
         *status = cli_usage(o->name, "--engine takes auto, bpf or ptrace, not '%s'", optarg);
       o->engine = (engine_choice_t)word;
       return true;
+    case 'a':
+      o->all = true;
+      return true;
     case 's':
       o->follow = true;
       return true;
@@ -61,6 +64,7 @@ recorder_options_t live_recorder_options(const live_options_t *o,
                                          void *context) {
   return (recorder_options_t){.hz = o->hz,
                               .follow = o->follow,
+                              .all = o->all,
                               .command = o->command,
                               .layout = o->layout_file != NULL ? choose_layout : NULL,
                               .from_debug = attach_layout_from_debug,

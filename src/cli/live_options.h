@@ -16,6 +16,7 @@ typedef struct {
   attach_pids_t pids;
   unsigned hz;
   bool follow;
+  bool all; /* every process with a Lua in it */
   engine_choice_t engine;
   const char *layout_file;
   char command[64]; /* for messages: "record -p 12" */
@@ -24,14 +25,16 @@ typedef struct {
 enum { LIVE_HZ = 99 };
 
 /* For getopt_long(). */
-#define LIVE_SHORT_OPTIONS "p:F:sL:"
-#define LIVE_LONG_OPTIONS                                                             \
-  {"pid", required_argument, NULL, 'p'}, {"rate", required_argument, NULL, 'F'},      \
-      {"follow", no_argument, NULL, 's'}, {"engine", required_argument, NULL, 'E'}, { \
-    "layout", required_argument, NULL, 'L'                                            \
+#define LIVE_SHORT_OPTIONS "p:aF:sL:"
+#define LIVE_LONG_OPTIONS                                                         \
+  {"pid", required_argument, NULL, 'p'}, {"all", no_argument, NULL, 'a'},         \
+      {"rate", required_argument, NULL, 'F'}, {"follow", no_argument, NULL, 's'}, \
+      {"engine", required_argument, NULL, 'E'}, {                                 \
+    "layout", required_argument, NULL, 'L'                                        \
   }
-#define LIVE_HELP                             \
-  "  -p, --pid PID[,PID...]  the processes\n" \
+#define LIVE_HELP                                                                               \
+  "  -p, --pid PID[,PID...]  the processes\n"                                                   \
+  "  -a, --all               every process with a Lua in it, also those that begin meanwhile\n" \
   "  -F, --rate HZ           samples per second of CPU time (default 99)\n"
 #define LIVE_HELP_MORE                                                                                     \
   "  -s, --follow            children of the processes, too\n"                                             \

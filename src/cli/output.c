@@ -21,7 +21,9 @@ static bool expand(const char *name, pid_t pid, time_t when, char *path) {
     if (name[0] == '%') {
       name++;
       struct tm local;
-      if (*name == 'p')
+      if (*name == 'p' && pid == OUTPUT_ALL)
+        snprintf(piece, sizeof piece, "all");
+      else if (*name == 'p')
         snprintf(piece, sizeof piece, "%d", (int)pid);
       else if (*name == 't')
         strftime(piece, sizeof piece, "%Y%m%d-%H%M%S", localtime_r(&when, &local));

@@ -9,7 +9,7 @@
 
 #include "format/format.h"
 
-enum { OUTPUT_MAX = 16 };
+enum { OUTPUT_MAX = 16, OUTPUT_ALL = 0 /* as a process: the profile is of all there are */ };
 
 typedef struct {
   const char *names[OUTPUT_MAX]; /* as the user wrote them */

@@ -19,6 +19,9 @@
 #include "cli/output.h"
 #include "cli/record_status.h"
 
+/* Where processes come and go there may always be one that was not looked into yet: it is not waited for longer. */
+static const int64_t ALL_SETTLE_NS = 3000000000;
+
 typedef struct {
   live_options_t live; /* first */
   output_t output;
@@ -29,7 +32,7 @@ typedef struct {
 } record_t;
 
 static const char help[] =
-    "Usage: luapulse record -p PID[,PID...] [OPTIONS]\n"
+    "Usage: luapulse record -p PID[,PID...] | --all [OPTIONS]\n"
     "       luapulse record [OPTIONS] -- PROGRAM [ARGUMENTS]\n\n"
     "Profiles running processes from outside, until the time is over, Ctrl-C, or their end. They need no\n"
     "preparation, and nothing in them is changed.\n\n"
@@ -37,7 +40,8 @@ static const char help[] =
     "  -d, --duration SEC      for so long (default: until Ctrl-C)\n"
     "  -o, --output FILE       where to write; may be given several times. The format is told by the name\n"
     "                          (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the\n"
-    "                          process, %t when it began. Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
+    "                          process (or all), %t when it began. Default: luapulse.%p.pb.gz and "
+    "luapulse.%p.html\n"
     "  -f, --format FORMAT     write every FILE in this format\n" LIVE_HELP_MORE
     "  -q, --quiet             say nothing but errors\n"
     "  -h, --help              this\n\n"
@@ -47,6 +51,7 @@ static const char help[] =
     "Examples:\n"
     "  sudo luapulse record -p 1234 -d 30\n"
     "  sudo luapulse record -s -p $(pidof -s nginx) -d 30 -o nginx.html\n"
+    "  sudo luapulse record --all -d 30\n"
     "  luapulse record -o app.pb.gz -- lua5.4 app.lua && luapulse report app.pb.gz\n";
 
 /* -- options -------------------------------------------------------------------------------------------------- */
@@ -97,17 +102,21 @@ static bool read_options(record_t *r, int argc, char **argv, int *status) {
   for (int option; (option = getopt_long(argc, argv, "+:" LIVE_SHORT_OPTIONS "d:o:f:qh", longs, NULL)) != -1;)
     if (!read_option(r, option, argv, status)) return false;
   r->program = optind < argc ? argv + optind : NULL;
-  if (r->program != NULL && r->live.pids.count > 0)
+  if (r->program != NULL && (r->live.pids.count > 0 || r->live.all))
     return refuse(
-        status,
-        cli_usage("record", "either processes (-p) or a program to run, not both: '%s' is one too many",
-                  r->program[0]));
-  if (r->program == NULL && r->live.pids.count == 0)
-    return refuse(status, cli_usage("record", "what to record is missing: -p PID, or -- PROGRAM"));
+        status, cli_usage("record",
+                          "either processes (-p, --all) or a program to run, not both: '%s' is one too many",
+                          r->program[0]));
+  if (r->live.all && r->live.pids.count > 0)
+    return refuse(status, cli_usage("record", "either some processes (-p) or --all, not both"));
+  if (r->program == NULL && r->live.pids.count == 0 && !r->live.all)
+    return refuse(status, cli_usage("record", "what to record is missing: -p PID, --all, or -- PROGRAM"));
   if (!output_check(&r->output, false, &failure))
     return refuse(status, cli_usage("record", "%s", failure.text));
   if (r->program != NULL)
     snprintf(r->live.command, sizeof r->live.command, "record -- %s", r->program[0]);
+  else if (r->live.all)
+    snprintf(r->live.command, sizeof r->live.command, "record --all");
   else
     snprintf(r->live.command, sizeof r->live.command, "record -p %d%s", (int)r->live.pids.pids[0],
              r->live.pids.count > 1 ? ",..." : "");
@@ -130,6 +139,8 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
   if (r->quiet) return;
   if (r->program != NULL)
     snprintf(what, sizeof what, "%s", r->program[0]);
+  else if (r->live.all)
+    snprintf(what, sizeof what, "every process with a Lua");
   else
     snprintf(what, sizeof what, "%zu process%s", r->live.pids.count, r->live.pids.count == 1 ? "" : "es");
   if (r->seconds > 0) snprintf(end, sizeof end, "for %g s", r->seconds);
@@ -137,12 +148,12 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
   if (why_not_bpf->text[0] != '\0') cli_say("not with engine bpf: %s", why_not_bpf->text);
 }
 
-/* Until the time is over, a signal, or no target is left. */
+/* Until the time is over, a signal, or no target is left and none can come. */
 static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
-  int64_t end = INT64_MAX;
+  int64_t end = INT64_MAX, settled = r->live.all ? clock_now() + ALL_SETTLE_NS : INT64_MAX;
   recorder_counts_t counts = {.targets = 1, .waiting = 1};
-  while (live_ended_by == 0 && counts.targets > 0 && clock_now() < end) {
-    if (counts.waiting == 0 && end == INT64_MAX && r->seconds > 0)
+  while (live_ended_by == 0 && (counts.targets > 0 || r->live.all) && clock_now() < end) {
+    if ((counts.waiting == 0 || clock_now() > settled) && end == INT64_MAX && r->seconds > 0)
       end = clock_now() + (int64_t)(r->seconds * 1e9); /* now all that are sampled are */
     int64_t left = end - clock_now();
     if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
@@ -195,18 +206,20 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
     else if (r->program == NULL) /* a program may have ended by now */
       cli_failed("record", "%s", failure.text);
   bool ok = added == r->live.pids.count;
-  if (added > 0 && !watch(r, recorder, &failure)) ok = cli_failed("record", "%s", failure.text) == STATUS_OK;
+  if ((added > 0 || r->live.all) && !watch(r, recorder, &failure))
+    ok = cli_failed("record", "%s", failure.text) == STATUS_OK;
   recorder_counts(recorder, &counts);
   profile_t *profile = counts.found > 0 ? recorder_finish(recorder) : NULL;
-  if (added > 0) record_status_end(&r->status, &counts);
+  if (added > 0 || r->live.all) record_status_end(&r->status, &counts);
   if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
-    ok = (added > 0 || r->program != NULL) &&
+    ok = (added > 0 || r->program != NULL || r->live.all) &&
          cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK;
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else
-    ok = write_all(r, profile, r->live.pids.pids[0], when) && ok && counts.failed == 0;
+    ok = write_all(r, profile, r->live.all ? OUTPUT_ALL : r->live.pids.pids[0], when) && ok &&
+         counts.failed == 0;
   profile_free(profile);
   recorder_free(recorder);
   return ok ? STATUS_OK : STATUS_FAILED;

@@ -22,12 +22,15 @@ static const char help[] =
     "  -l, --lines         by line instead of by function\n"
     "  -t, --tree          callers to callees, as a tree\n"
     "  -k, --peek NAME     functions whose name contains NAME, with callers and callees\n"
+    "  -w, --where KEY=VALUE  only samples with this label: pid=12, process=nginx, vmstate=gc, ...; may be\n"
+    "                      given several times\n"
     "  -h, --help          this\n\n"
     "Examples:\n"
     "  luapulse report app.pb.gz\n"
     "  luapulse report app.pb.gz --lines -n 10\n"
     "  luapulse report app.pb.gz --sample samples --tree\n"
     "  luapulse report app.pb.gz --peek parse\n"
+    "  luapulse report nginx.pb.gz --where pid=1234\n"
     "  luapulse report heap.pb.gz --sample alloc_space --lines\n";
 
 static int show(const profile_t *profile, const char *path, const text_options_t *options) {
@@ -40,31 +43,31 @@ static int show(const profile_t *profile, const char *path, const text_options_t
   return cli_failed("report", "standard output: cannot be written: %s", failure.text);
 }
 
-static int report(const char *path, const char *type, text_options_t *options) {
+static int report(const char *path, const char *type, const cli_where_t *where, text_options_t *options) {
   failure_t failure = {""};
   profile_t *profile = profile_read_file(path, &failure);
   if (profile == NULL) return cli_failed("report", "%s", failure.text);
   int status = STATUS_FAILED;
-  if (cli_choose_type("report", path, profile, type, &options->type)) status = show(profile, path, options);
+  if (cli_keep_where("report", path, profile, where) &&
+      cli_choose_type("report", path, profile, type, &options->type))
+    status = show(profile, path, options);
   profile_free(profile);
   return status;
 }
 
 int report_run(int argc, char **argv) {
   static const struct option longs[] = {
-      {"sample", required_argument, NULL, 's'},
-      {"top", required_argument, NULL, 'n'},
-      {"lines", no_argument, NULL, 'l'},
-      {"tree", no_argument, NULL, 't'},
-      {"peek", required_argument, NULL, 'k'},
-      {"help", no_argument, NULL, 'h'},
-      {NULL, 0, NULL, 0},
+      {"sample", required_argument, NULL, 's'}, {"top", required_argument, NULL, 'n'},
+      {"lines", no_argument, NULL, 'l'},        {"tree", no_argument, NULL, 't'},
+      {"peek", required_argument, NULL, 'k'},   {"where", required_argument, NULL, 'w'},
+      {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
   };
   text_options_t options = {.rows = DEFAULT_ROWS, .width = cli_terminal_width()};
+  cli_where_t where = {.count = 0};
   const char *type = NULL;
   bool tree = false;
   opterr = 0;
-  for (int option; (option = getopt_long(argc, argv, ":s:n:ltk:h", longs, NULL)) != -1;) {
+  for (int option; (option = getopt_long(argc, argv, ":s:n:ltk:w:h", longs, NULL)) != -1;) {
     if (option == 's') {
       type = optarg;
     } else if (option == 'n') {
@@ -76,6 +79,10 @@ int report_run(int argc, char **argv) {
       tree = true;
     } else if (option == 'k') {
       options.peek = optarg;
+    } else if (option == 'w') {
+      if (!cli_add_where(&where, optarg))
+        return cli_usage("report", "--where takes KEY=VALUE, %d times at most, not '%s'", CLI_WHERE_MAX,
+                         optarg);
     } else if (option == 'h') {
       fputs(help, stdout);
       return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
@@ -88,5 +95,5 @@ int report_run(int argc, char **argv) {
   if (optind + 1 < argc)
     return cli_usage("report", "one FILE at a time: '%s' is one too many", argv[optind + 1]);
   options.view = tree ? TEXT_TREE : options.peek != NULL ? TEXT_PEEK : TEXT_TOP;
-  return report(argv[optind], type, &options);
+  return report(argv[optind], type, &where, &options);
 }

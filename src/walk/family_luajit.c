@@ -79,6 +79,25 @@ WALK_LOCAL bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   return true;
 }
 
+static inline uint32_t least(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
+
+/* Of the prototype only what the mark is made of, which lies together: memory that nobody has read for long is slow. */
+static bool mark_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  const uint8_t *bytes = walk->buffer;
+  uint32_t low = least(least(l->proto_source, l->proto_line), l->proto_lines);
+  uint32_t len = l->proto_size - low;
+  if (len > WALK_BUFFER || !walk_read(walk->memory, walk->buffer, frame->proto + low, len, trust))
+    return false;
+  walk_proto_t proto = {.source = bytes_ref(bytes, l->proto_source - low, l->pointer),
+                        .lines = bytes_ref(bytes, l->proto_lines - low, l->pointer),
+                        .line = (int32_t)bytes_u32(bytes, l->proto_line - low)};
+  frame->mark = walk_mark_frame(walk, &proto);
+  return true;
+}
+
 WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
   if (!walk_given(walk) || !walk_given(frame)) return false;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
@@ -91,11 +110,7 @@ WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, w
   if (frame->ffid == FF_LUA) {
     frame->kind = WALK_LUA;
     frame->proto = bytes_ref(bytes, l->function_pc, l->pointer) - l->proto_size;
-    if (!marks_functions(walk)) return true;
-    walk_proto_t proto;
-    if (!luajit_proto(walk, frame->proto, trust, &proto)) return false;
-    frame->mark = walk_mark_frame(walk, &proto);
-    return true;
+    return !marks_functions(walk) || mark_proto(walk, frame, trust);
   }
   frame->kind = frame->ffid == FF_C ? WALK_C : WALK_BUILTIN;
   return walk_read(walk->memory, &frame->code, object + l->function_code, 8, trust);

@@ -27,8 +27,8 @@ static uint32_t source_hash(walk_t *walk, uint64_t source) {
 }
 
 static inline uint32_t mix_mark(const walk_proto_t *proto, uint32_t hash) {
-  uint64_t mixed = proto->source ^ proto->code << 7 ^ proto->lines << 21 ^
-                   (uint64_t)(uint32_t)proto->line << 42 ^ proto->code_end ^ (uint64_t)hash << 32;
+  uint64_t mixed =
+      proto->source ^ proto->lines << 21 ^ (uint64_t)(uint32_t)proto->line << 42 ^ (uint64_t)hash << 32;
   return (uint32_t)(mixed * 0x9e3779b97f4a7c15u >> 32);
 }
 

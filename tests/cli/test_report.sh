@@ -37,6 +37,17 @@ test_tree_and_peek_and_lines() {
   same "$status" 1 "status of a peek at nothing"
   has err nothing_like_it
 }
+test_where() {
+  (cd "$root" && "$luapulse" run -q -o "$OLDPWD/own.pb.gz" -- lua5.4 tests/cli/burn.lua 0.3) >/dev/null 2>&1
+  [ -e own.pb.gz ] || fail "no profile"
+  status "$luapulse" report own.pb.gz --where nothing=12
+  same "$status" 1 status
+  has err "luapulse report: own.pb.gz: no sample has nothing=12; nothing is no label of any"
+  status "$luapulse" convert own.pb.gz --where nothing=12 -o out.folded
+  same "$status" 1 "status of convert"
+  status "$luapulse" report own.pb.gz --where =12
+  same "$status" 2 "status of no KEY=VALUE"
+}
 test_every_format_and_back() {
   make_profile
   for format in pprof folded speedscope callgrind html text; do

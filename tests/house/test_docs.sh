@@ -24,10 +24,10 @@ help_options() {
   "$luapulse" "$1" --help | sed -nE 's/^ +((-[A-Za-z], +)?--[a-z-]+).*/\1/p' | tr -d ' ' | tr ',' '\n'
 }
 
-# The options in every "luapulse COMMAND …" of a text, up to a lone "--", a pipe, or the end of the code.
+# The options in every "luapulse COMMAND …" of a text, without those of commands in $(…), up to a lone "--", a pipe, or the end of the code.
 mentioned_options() {
   local command=$1
-  grep -oE "luapulse $command [^\`]*" | sed -E 's/ -- .*//; s/ --$//; s/ [|&;#>].*//; s/ (or|and) .*//' |
+  grep -oE "luapulse $command [^\`]*" | sed -E ':again; s/\$\([^()]*\)//; t again; s/ -- .*//; s/ --$//; s/ [|&;#>].*//; s/ (or|and) .*//' |
     grep -oE '(^| )--?[A-Za-z][A-Za-z-]*' | tr -d ' ' | sort -u
 }
 

@@ -2,6 +2,7 @@
 /* The profile: interning, adding, merging, and memory that runs out. */
 #include "profile/profile.h"
 
+#include "profile/where.h"
 #include "unit.h"
 
 #include "failing_memory.h"
@@ -109,6 +110,29 @@ static bool build(void *context) {
   return done;
 }
 
+static void samples_are_chosen_by_labels(void **state) {
+  (void)state;
+  profile_t *p = sample_types();
+  char values[64], small[10];
+  static const int64_t one[PROFILE_MAX_TYPES] = {1, 10};
+  profile_label_t pid = {profile_cstring(p, "pid"), 0, 12, 0}, other = {profile_cstring(p, "pid"), 0, 123, 0};
+  profile_label_t name = {profile_cstring(p, "process"), profile_cstring(p, "nginx"), 0, 0};
+  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, (profile_label_t[]){pid, name}, 2), one);
+  profile_add(p, sample_stack(p, "ac"), profile_label_set(p, (profile_label_t[]){pid, name}, 2), one);
+  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, &other, 1), one);
+  profile_add(p, sample_stack(p, "ab"), 0, one);
+  size_t len = where_values(p, "pid", 3, values, sizeof values);
+  assert_int_equal(len, strlen("12, 123"));
+  assert_memory_equal(values, "12, 123", len);
+  assert_int_equal(where_values(p, "tid", 3, values, sizeof values), 0);
+  assert_true(where_values(p, "pid", 3, small, sizeof small) < sizeof small);
+  assert_int_equal(where_keep(p, "pid", 3, "12"), 2);
+  assert_int_equal(where_keep(p, "process", 7, "nginx"), 2);
+  assert_int_equal(where_keep(p, "process", 7, "nginx2"), 0);
+  assert_int_equal(p->sample_count, 0);
+  profile_free(p);
+}
+
 static bool merge(void *context) {
   profile_t *into = profile_new();
   bool done = into != NULL && profile_merge(into, context, 1) && profile_ok(into);
@@ -165,6 +189,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(merging_adds_samples_losses_and_durations),
     cmocka_unit_test(merging_into_an_empty_profile_copies_everything),
     cmocka_unit_test(subtracting_a_profile_from_itself_leaves_zeros),
+    cmocka_unit_test(samples_are_chosen_by_labels),
     cmocka_unit_test(profiles_of_different_types_do_not_merge),
     cmocka_unit_test(running_out_of_memory_while_building_is_reported),
     cmocka_unit_test(running_out_of_memory_while_merging_is_reported),

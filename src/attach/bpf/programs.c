@@ -6,6 +6,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/process.h"
@@ -63,6 +64,15 @@ static int silent(enum libbpf_print_level level, const char *format, va_list arg
   return 0;
 }
 
+/* 0 for that which all others are in: there the kernel's numbers are the recorder's. */
+static uint32_t own_pid_space(void) {
+  enum { OUTERMOST = 0xEFFFFFFC }; /* PROC_PID_INIT_INO, the same since Linux 3.8 */
+  struct stat stat_of;
+  return stat("/proc/self/ns/pid", &stat_of) == 0 && (uint32_t)stat_of.st_ino != (uint32_t)OUTERMOST
+             ? (uint32_t)stat_of.st_ino
+             : 0;
+}
+
 /* An object of which one program is loaded; its maps are those of the base, once there is one. */
 static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, failure_t *failure) {
   struct sampler *object = sampler__open();
@@ -70,6 +80,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
     refused(programs->command, errno, failure);
     return NULL;
   }
+  object->rodata->pid_space = own_pid_space();
   bpf_program__set_autoload(object->progs.tick, kind == NULL);
   bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
   bpf_map__set_max_entries(object->maps.walks, (uint32_t)programs->processors);

@@ -27,14 +27,32 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 struct mm_struct {
   unsigned long start_stack;
 } __attribute__((preserve_access_index));
+struct ns_common {
+  unsigned int inum;
+} __attribute__((preserve_access_index));
+struct pid_namespace {
+  struct ns_common ns;
+} __attribute__((preserve_access_index));
+struct upid {
+  int nr;
+  struct pid_namespace *ns;
+} __attribute__((preserve_access_index));
+struct pid {
+  struct upid numbers[1];
+  unsigned int level;
+} __attribute__((preserve_access_index));
 struct task_struct {
   struct mm_struct *mm;
+  struct task_struct *group_leader;
+  struct pid *thread_pid;
   unsigned long nvcsw, nivcsw; /* how often it was switched away from */
 } __attribute__((preserve_access_index));
 struct vm_area_struct {
   unsigned long vm_start, vm_end;
 } __attribute__((preserve_access_index));
 
+const volatile uint32_t
+    pid_space; /* inode of the recorder's PID namespace, by which it calls processes; 0: the kernel's own */
 const volatile uint32_t turn;    /* of this program among those of a process */
 const volatile uint32_t runtime; /* that it is for, as samples tell it */
 
@@ -168,8 +186,29 @@ static void hand_out(walk_t *walk) {
   if (counter != NULL) ++*counter;
 }
 
+/* The number that the recorder's namespace has for it, 0 when none: a task has one in each namespace from the outermost down to its own. */
+static uint32_t number_of(struct task_struct *task) {
+  enum { DEEPEST = 32 }; /* as the kernel has it */
+  struct pid *pid = BPF_CORE_READ(task, thread_pid);
+  const char *numbers = (const char *)pid + bpf_core_field_offset(struct pid, numbers);
+  uint32_t level = BPF_CORE_READ(pid, level);
+  for (uint32_t i = 0; i <= DEEPEST; i++) {
+    const struct upid *number = (const struct upid *)(numbers + i * bpf_core_type_size(struct upid));
+    if (i > level) break;
+    if (BPF_CORE_READ(number, ns, ns.inum) == pid_space) return (uint32_t)BPF_CORE_READ(number, nr);
+  }
+  return 0;
+}
+
+/* As bpf_get_current_pid_tgid() has it: process and thread. */
+static uint64_t current_id(void) {
+  if (pid_space == 0) return bpf_get_current_pid_tgid();
+  struct task_struct *task = bpf_get_current_task_btf();
+  return (uint64_t)number_of(BPF_CORE_READ(task, group_leader)) << 32 | number_of(task);
+}
+
 static void begin(walk_t *walk, uint64_t space) {
-  uint64_t id = bpf_get_current_pid_tgid();
+  uint64_t id = current_id();
   walk->origin.time = bpf_ktime_get_ns();
   walk->origin.weight = 0;
   walk->origin.pc = 0;
@@ -245,10 +284,10 @@ static bpf_thread_t *thread_of(uint32_t tid) {
 
 SEC("perf_event")
 int walk_one(struct bpf_perf_event_data *context) {
-  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
-  uint32_t tid = (uint32_t)bpf_get_current_pid_tgid();
+  uint32_t tid = (uint32_t)current_id();
   bpf_thread_t *thread = thread_of(tid);
   if (walk == NULL || target == NULL || thread == NULL) return 0;
   if (turn == 0) {
@@ -273,7 +312,7 @@ int walk_one(struct bpf_perf_event_data *context) {
 
 SEC("perf_event")
 int tick(struct bpf_perf_event_data *context) {
-  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   if (walk == NULL) return 0;
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);

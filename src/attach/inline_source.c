@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding Lua in nginx's configuration; see inline_source.h. What the process says of itself may be made up: paths only lead to files in
+ * which a directive must stand where the chunk says. */
+#include "attach/inline_source.h"
+
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attach/process.h"
+#include "attach/process_stat.h"
+#include "name/source.h"
+#include "profile/mem.h"
+
+enum { PATH = PATH_MAX + 64, DEEP = 3 /* includes of includes */, MOST_FILES = 256 };
+
+typedef struct {
+  const inline_source_t *source;
+  char root[32];       /* "/proc/12/root" */
+  char folder[PATH];   /* of the main file: what is included is below it unless it begins with a slash */
+  unsigned files_left; /* to be looked into */
+  char *path;          /* what was found */
+  size_t size;
+} hunt_t;
+
+/* -- one chunk ------------------------------------------------------------------------------------------------------- */
+
+bool inline_source_parse(inline_source_t *source, const char *name, size_t len) {
+  static const char by_lua[] = "_by_lua(";
+  char text[sizeof source->directive + sizeof source->file + 24];
+  if (len < 2 || name[0] != '=' || len >= sizeof text) return false;
+  snprintf(text, sizeof text, "%.*s", (int)len - 1, name + 1);
+  char *brace = strstr(text, by_lua), *colon = strrchr(text, ':');
+  unsigned line = 0;
+  char end = '\0';
+  if (brace == NULL || colon == NULL || colon < brace || sscanf(colon, ":%u%c", &line, &end) != 2 ||
+      end != ')')
+    return false;
+  brace += sizeof by_lua - 2;
+  *source = (inline_source_t){.line = line};
+  if (brace - text >= (ptrdiff_t)sizeof source->directive || colon - brace > (ptrdiff_t)sizeof source->file)
+    return false;
+  memcpy(source->directive, text, (size_t)(brace - text));
+  memcpy(source->file, brace + 1, (size_t)(colon - brace - 1));
+  return line > 0 && source->file[0] != '\0';
+}
+
+/* The directive in a line of the file, not behind a comment's sign; NULL: it is not there. */
+static const char *find_directive(const char *line, size_t len, const char *directive) {
+  const char *at = memmem(line, len, directive, strlen(directive));
+  return at != NULL && memchr(line, '#', (size_t)(at - line)) == NULL ? at + strlen(directive) : NULL;
+}
+
+const char *inline_source_text(const inline_source_t *source, const char *text, size_t len) {
+  static const char block[] = "_block";
+  const char *end = text + len, *line = text;
+  for (uint32_t i = 1; i < source->line; i++) {
+    line = memchr(line, '\n', (size_t)(end - line));
+    if (line == NULL) return NULL;
+    line++;
+  }
+  const char *newline = memchr(line, '\n', (size_t)(end - line));
+  if (newline != NULL) end = newline;
+  const char *at = find_directive(line, (size_t)(end - line), source->directive);
+  if (at == NULL || (size_t)(end - at) < sizeof block || memcmp(at, block, sizeof block - 1) != 0)
+    return NULL;
+  at += sizeof block - 1;
+  while (at < end && (*at == ' ' || *at == '\t')) at++;
+  return at < end && *at == '{' ? at + 1 : NULL;
+}
+
+/* -- files ------------------------------------------------------------------------------------------------------------ */
+
+static bool look_into(hunt_t *h, const char *path, unsigned deep);
+
+/* "include conf.d/NAME.conf;" within the text. */
+static bool look_at_includes(hunt_t *h, const char *text, size_t len, unsigned deep) {
+  static const char word[] = "include";
+  const char *end = text + len;
+  for (const char *at = text; (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)) != NULL;) {
+    char pattern[PATH], name[256];
+    bool whole = at == text || strchr(" \t\n;{}", at[-1]) != NULL, found = false;
+    glob_t files;
+    at += sizeof word - 1;
+    size_t blanks = 0, used = 0;
+    while (at + blanks < end && (at[blanks] == ' ' || at[blanks] == '\t')) blanks++;
+    while (at + blanks + used < end && used < sizeof name && strchr(" \t\n;#'\"", at[blanks + used]) == NULL)
+      used++;
+    if (!whole || blanks == 0 || used == 0 || used == sizeof name) continue;
+    snprintf(name, sizeof name, "%.*s", (int)used, at + blanks);
+    int wanted = name[0] == '/' ? snprintf(pattern, sizeof pattern, "%s%s", h->root, name)
+                                : snprintf(pattern, sizeof pattern, "%s/%s", h->folder, name);
+    if (wanted >= (int)sizeof pattern || glob(pattern, GLOB_NOSORT, NULL, &files) != 0) continue;
+    for (size_t i = 0; i < files.gl_pathc && !found; i++) found = look_into(h, files.gl_pathv[i], deep + 1);
+    globfree(&files);
+    if (found) return true;
+  }
+  return false;
+}
+
+/* Whether the path ends as the chunk has it: below the folder of the main file, or with its beginning left out. */
+static bool is_file(const char *path, const char *file) {
+  static const char dots[] = "...";
+  bool cut = strncmp(file, dots, sizeof dots - 1) == 0;
+  if (cut) file += sizeof dots - 1;
+  size_t len = strlen(path), end = strlen(file);
+  return end > 0 && len > end && strcmp(path + len - end, file) == 0 &&
+         (cut || file[0] == '/' || path[len - end - 1] == '/');
+}
+
+/* True when it, or what it includes, is the file. */
+static bool look_into(hunt_t *h, const char *path, unsigned deep) {
+  size_t len;
+  if (h->files_left == 0) return false;
+  h->files_left--;
+  char *text = source_read_file(path, &len);
+  if (text == NULL) return false;
+  bool found = is_file(path, h->source->file) && inline_source_text(h->source, text, len) != NULL;
+  if (found) snprintf(h->path, h->size, "%s", path);
+  if (!found && deep < DEEP) found = look_at_includes(h, text, len, deep);
+  mem_free(text);
+  return found;
+}
+
+static bool look_into_main(hunt_t *h, const char *path) {
+  const char *slash = strrchr(path, '/');
+  snprintf(h->folder, sizeof h->folder, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
+  return look_into(h, path, 0);
+}
+
+/* -- the master -------------------------------------------------------------------------------------------------------- */
+
+/* The word behind an option: "-c nginx.conf". It calls itself by one line of text, the arguments within. */
+static bool option_of(const char *command, const char *option, char *value, size_t size) {
+  const char *at = strstr(command, option);
+  size_t len = 0;
+  if (at == NULL) return false;
+  at += strlen(option);
+  len = strcspn(at, " ");
+  if (len == 0 || len >= size) return false;
+  snprintf(value, size, "%.*s", (int)len, at);
+  return true;
+}
+
+/* As the process `pid` was told to. */
+static bool look_where_told(hunt_t *h, pid_t pid) {
+  process_t process;
+  failure_t ignored; /* it has ended */
+  char file[256], prefix[256], path[PATH], base[32];
+  if (!process_look(&process, pid, &ignored)) return false;
+  if (!option_of(process.command, " -c ", file, sizeof file)) strcpy(file, "conf/nginx.conf");
+  bool prefixed = option_of(process.command, " -p ", prefix, sizeof prefix);
+  const char *leading = file[0] == '/' ? file : prefixed ? prefix : "";
+  snprintf(base, sizeof base, "/proc/%d/%s", (int)pid, leading[0] == '/' ? "root" : "cwd/");
+  if (file[0] == '/')
+    snprintf(path, sizeof path, "%s%s", base, file);
+  else
+    snprintf(path, sizeof path, "%s%s/%s", base, leading, file);
+  return look_into_main(h, path);
+}
+
+bool inline_source_find(const inline_source_t *source, pid_t pid, char *path, size_t size) {
+  static const char *const usual[] = {"/etc/nginx/nginx.conf", "/usr/local/openresty/nginx/conf/nginx.conf",
+                                      "/usr/local/nginx/conf/nginx.conf", "/etc/openresty/nginx.conf"};
+  process_stat_t stat;
+  hunt_t h = {.source = source, .files_left = MOST_FILES, .path = path, .size = size};
+  snprintf(h.root, sizeof h.root, "/proc/%d/root", (int)pid);
+  if (process_stat(&stat, pid) && look_where_told(&h, stat.parent)) return true; /* it is a worker */
+  if (look_where_told(&h, pid)) return true;
+  for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+    char main[PATH];
+    snprintf(main, sizeof main, "%s%s", h.root, usual[i]);
+    if (look_into_main(&h, main)) return true;
+  }
+  return false;
+}

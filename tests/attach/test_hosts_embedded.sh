@@ -1,0 +1,110 @@
+# Programs that have Lua inside of them: in C++, static, stripped, with another C library; with a thousand VMs that wander; on fibers.
+source "$(dirname "$0")/hosts.sh"
+
+archive() { # the static library of Debian's, and nothing of the shared one
+  lib=$(pkg-config --variable=libdir lua5.4)/liblua5.4.a
+  [ -e "$lib" ] || lib=/usr/lib/$(gcc -print-multiarch)/liblua5.4.a
+  flags=$(pkg-config --cflags lua5.4)
+}
+compiled() { "$@" 2>compiler || { cat compiler >&2; fail "it does not compile: $*"; }; }
+# A program of the test's own name and nothing in it that says Lua but Lua itself
+expect_split() { # COMMAND…
+  start "$@" "$here/split.lua" plain
+  until_printed ready
+  recorded -p "$pid" -F 299 -d 1
+  stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn \([^;]*split.lua:10\)'
+  stacks 'main chunk .*;b .*;burn '
+  on_top burn
+  status "$luapulse" probe -p "$pid"
+  same "$status" 0 "status of probe: $(cat err)"
+  has out "Lua 5.4"
+  runs_on
+  kill -KILL "$pid"
+}
+test_cpp() {
+  archive
+  compiled g++ -O2 $flags -o shopd "$here/cpp_host.cc" "$lib" -ldl
+  strip shopd
+  start ./shopd
+  until_printed ready
+  for engine in $ENGINES ptrace; do
+    recorded -p "$pid" -F 299 -d 1
+    stacks '^main chunk .*;shop.each \(\[C\]:0\);checkout [^;]*:8\);total [^;]*:4\);shop.price \(\[C\]'
+    on_top total
+  done
+  status "$luapulse" dump -p "$pid"
+  same "$status" 0 "status of dump: $(cat err)"
+  grep -qE '^ *shop.each +\[C\] in shopd' out || { cat out >&2; fail "shop.each has no name"; }
+  kill -KILL "$pid"
+}
+test_static_stripped_and_renamed() {
+  archive
+  compiled gcc -O2 -static -s $flags -o httpd "$here/embedded_host.c" "$lib" -lm -ldl
+  for engine in $ENGINES ptrace; do expect_split ./httpd; done
+  cp httpd deleted
+  start ./deleted "$here/split.lua" plain
+  until_printed ready
+  rm deleted
+  engine=bpf
+  recorded -p "$pid" -F 299 -d 1
+  stacks ';a \([^;]*split.lua:13\);burn '
+  kill -KILL "$pid"
+}
+# Lua of Debian's library, which is compiled for glibc, on musl: static, and with musl's own loader.
+test_musl() {
+  archive
+  mkdir include
+  cp /usr/include/lua5.4/*.h /usr/include/"$(gcc -print-multiarch)"/lua5.4-deb-multiarch.h include/
+  compiled musl-gcc -O2 -DBORROWED -static -s -Iinclude -o alpine "$here/embedded_host.c" "$lib"
+  compiled musl-gcc -O2 -DBORROWED -Iinclude -o alpine-shared "$here/embedded_host.c" "$lib"
+  readelf -l alpine-shared | grep -q ld-musl || fail "that is not musl"
+  ! readelf -l alpine | grep -q INTERP || fail "that is not static"
+  for engine in $ENGINES ptrace; do
+    expect_split ./alpine
+    expect_split ./alpine-shared
+  done
+}
+# Samples of ten kinds of VMs on four threads, each stack of one kind alone.
+test_a_thousand_vms() {
+  local i
+  archive
+  compiled gcc -O2 $flags -o vms "$here/many_vms_host.c" "$lib" -lm -ldl -lpthread
+  start ./vms 1000
+  until_printed ready
+  for engine in $ENGINES; do
+    recorded -p "$pid" -F 499 -d 2
+    for ((i = 0; i < 10; i++)); do
+      stacks "^on_message [^;]*kind_$i[^;]*:3\);coroutine.wrap [^;]*;[^;]*kind_$i[^;]*:2\);kind_$i [^;]*:1\)"
+    done
+    awk '!/^#/ { delete kinds; count = 0; text = $0
+      while (match(text, /kind_[0-9]/)) { kind = substr(text, RSTART, RLENGTH); if (!(kind in kinds)) { kinds[kind]; count++ } text = substr(text, RSTART + RLENGTH) }
+      if (count > 1) { print; bad = 1 } } END { exit bad }' out.folded || fail "VMs are mixed up"
+    for i in /proc/$pid/task/*; do
+      [ "${i##*/}" = "$pid" ] && continue # it waits
+      "$luapulse" report --where "tid=${i##*/}" out.pb.gz >report || fail "nothing of thread ${i##*/}"
+    done
+    on_top 'kind_?'
+  done
+  kill -KILL "$pid"
+}
+# A fiber's stack is its own, and that of none of the others, which all are in the midst of calls.
+test_fibers() {
+  local i
+  archive
+  for i in "lua5.4 $lib" "lua5.1 ${lib/5.4/5.1}"; do
+    compiled gcc -O2 $(pkg-config --cflags "${i% *}") -o fibers "$here/fibers_host.c" "${i#* }" -lm -ldl
+    start ./fibers guarded
+    until_printed ready
+    for engine in $ENGINES ptrace; do
+      recorded -p "$pid" -F 299 -d 1
+      for i in 0 1 2 3 4 5 6 7; do
+        stacks "^main chunk [^;]*spin_$i[^;]*:3\);pcall [^;]*;fiber_$i [^;]*:2\);spin_$i [^;]*:1\)"
+      done
+      no_stacks 'main chunk.*main chunk'
+      on_top 'spin_?'
+    done
+    kill -KILL "$pid"
+  done
+}
+
+attach_main "$@"
