@@ -451,7 +451,7 @@ test_usage() {
     same "$status" 2 "status of record $*"
     has err "luapulse record: $message"
   }
-  usage "what to record is missing: -p PID, or -- PROGRAM"
+  usage "what to record is missing: -p PID, --all, or -- PROGRAM"
   usage "--pid takes the numbers of processes" -p x
   usage "--rate takes a number from 1 to 10000, not '0'" -F 0 -p 1
   usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1
