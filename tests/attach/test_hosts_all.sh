@@ -14,7 +14,7 @@ test_those_that_run_and_those_that_begin() {
       lua5.4 "$here/split.lua" plain >ready.1 &
       sleep 1000 &
       until [ -s ready.1 ]; do sleep 0.02; done
-      "$luapulse" record --engine $engine --all -F 299 -d 3 -o out.pb.gz -o out.folded &
+      "$luapulse" record --engine $engine --all -F 299 -d 6 -o out.pb.gz -o out.folded &
       recorder=$!
       sleep 1 # the recording is under way, or they are just there from the beginning
       luajit "$here/split.lua" plain >/dev/null &

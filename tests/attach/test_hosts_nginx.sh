@@ -42,8 +42,8 @@ http {
   lua_package_path "$PWD/?.lua;;";
   init_by_lua_block { ${2:-} app = require "app" }
   init_worker_by_lua_block {
-    local function again() app.check(30000) end
-    ngx.timer.every(0.02, again)
+    local function again() app.check(500000) end
+    ngx.timer.every(0.01 * ${workers:-2}, again) -- together they use the same, however many there are
     ngx.timer.at(0, function() app.check(30000) end)
   }
   server {
