@@ -2,10 +2,14 @@
 /* What record, top and stat share; see live_options.h. */
 #include "cli/live_options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "attach/clock.h"
 #include "cli/cli.h"
+
+static const int64_t ALL_SETTLE_NS = 2000000000;
 
 bool live_option(live_options_t *o, int option, int *status) {
   unsigned word = 0;
@@ -38,6 +42,20 @@ bool live_option(live_options_t *o, int option, int *status) {
     default:
       return false;
   }
+}
+
+bool live_check(live_options_t *o, int argc, char **argv) {
+  if (optind < argc) return cli_usage(o->name, "'%s' is one too many", argv[optind]) == STATUS_OK;
+  if (o->all && o->pids.count > 0)
+    return cli_usage(o->name, "either some processes (-p) or --all, not both") == STATUS_OK;
+  if (!o->all && o->pids.count == 0)
+    return cli_usage(o->name, "what to look at is missing: -p PID, or --all") == STATUS_OK;
+  if (o->all)
+    snprintf(o->command, sizeof o->command, "%s --all", o->name);
+  else
+    snprintf(o->command, sizeof o->command, "%s -p %d%s", o->name, (int)o->pids.pids[0],
+             o->pids.count > 1 ? ",..." : "");
+  return true;
 }
 
 bool live_parse_seconds(const char *text, double *seconds) {
@@ -87,12 +105,18 @@ size_t live_add_processes(const live_options_t *o, recorder_t *recorder,
 
 bool live_look_into(const live_options_t *o, recorder_t *recorder, failure_t *failure) {
   recorder_counts_t counts = {.targets = 1, .waiting = 1};
-  while (live_ended_by == 0 &&
-         (counts.waiting > 0 || (!o->follow && counts.found == 0 && counts.targets > 0))) {
+  bool later = o->follow || o->all;
+  int64_t end = o->all ? clock_now() + ALL_SETTLE_NS : INT64_MAX; /* new ones begin all the time */
+  while (live_ended_by == 0 && clock_now() < end &&
+         (counts.waiting > 0 || (!later && counts.found == 0 && counts.targets > 0))) {
     if (!recorder_poll(recorder, 10, failure)) return false;
     recorder_counts(recorder, &counts);
   }
   return true;
+}
+
+bool live_goes_on(const live_options_t *o, const recorder_counts_t *counts) {
+  return counts->targets > 0 || o->all;
 }
 
 /* -- signals ---------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,8 @@ enum { LIVE_HZ = 99 };
 /* Takes the option that getopt_long() returned if it is one of these: *status is STATUS_OK then, or what to exit with. False when it is
  * another. */
 bool live_option(live_options_t *options, int option, int *status);
+/* After the last: that there is something to look at, and nothing beside options. Makes `command`. False after it said what is wrong. */
+bool live_check(live_options_t *options, int argc, char **argv);
 /* A number of seconds, not 0. */
 bool live_parse_seconds(const char *text, double *seconds);
 
@@ -57,9 +59,12 @@ recorder_options_t live_recorder_options(const live_options_t *options,
 size_t live_add_processes(const live_options_t *options, recorder_t *recorder,
                           void (*say)(void *context, bool failed, const char *text), void *context);
 
-/* Polls until all targets were looked into, and there is Lua in one of them, or in none of them. Who follows children waits for it later:
- * it may be in those to come. */
+/* Polls until all targets were looked into, and there is Lua in one of them, or in none of them. Who follows children, or wants every process,
+ * waits for it later: it may be in those to come. */
 bool live_look_into(const live_options_t *options, recorder_t *recorder, failure_t *failure);
+
+/* Whether there is something to be seen yet: targets, or processes that may become some. */
+bool live_goes_on(const live_options_t *options, const recorder_counts_t *counts);
 
 /* Interrupts, and what else asks for an end, set live_ended_by to their number. `hasty`: the second ends the program at once. */
 extern volatile sig_atomic_t live_ended_by;

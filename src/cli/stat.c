@@ -38,7 +38,7 @@ typedef struct {
 } stat_t;
 
 static const char help[] =
-    "Usage: luapulse stat -p PID[,PID...] [OPTIONS]\n\n"
+    "Usage: luapulse stat -p PID[,PID...] | --all [OPTIONS]\n\n"
     "Prints a line each second: how running processes spend the time (interpreter, compiled code, "
     "collector,\n"
     "C functions, kernel, idle), heaps and collectors of their Luas, coroutines, context switches, page "
@@ -89,11 +89,7 @@ static bool read_options(stat_t *s, int argc, char **argv, int *status) {
   for (int option; (option = getopt_long(argc, argv, ":" LIVE_SHORT_OPTIONS "d:i:h", longs, NULL)) != -1;)
     if (!read_option(s, option, argv, status)) return false;
   *status = STATUS_USAGE;
-  if (optind < argc) return cli_usage("stat", "'%s' is one too many", argv[optind]) == STATUS_OK;
-  if (s->live.pids.count == 0) return cli_usage("stat", "what to look at is missing: -p PID") == STATUS_OK;
-  snprintf(s->live.command, sizeof s->live.command, "stat -p %d%s", (int)s->live.pids.pids[0],
-           s->live.pids.count > 1 ? ",..." : "");
-  return true;
+  return live_check(&s->live, argc, argv);
 }
 
 static void on_say(void *context, bool failed, const char *text) {
@@ -227,20 +223,19 @@ static bool look_on(stat_t *s, recorder_t *recorder, failure_t *failure) {
   look(s, recorder, 0, false);
   add_course(s);
   s->course.heap_first = s->now.vitals.heap;
-  for (uint64_t lines = 0; live_ended_by == 0 && counts.targets > 0 && last < end;) {
+  for (uint64_t lines = 0; live_ended_by == 0 && live_goes_on(&s->live, &counts) && last < end;) {
     int64_t until = next < end ? next : end, left = until - clock_now();
-    if (left > 0) {
-      if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
-      recorder_counts(recorder, &counts);
-      continue;
-    }
+    int wait = left <= 0 ? 0 : left < 100000000 ? (int)(left / 1000000) + 1 : 100;
+    if (!recorder_poll(recorder, wait, failure)) return false;
+    recorder_counts(recorder, &counts);
     int64_t now = clock_now();
-    if (!look(s, recorder, (double)(now - last) / 1e9, now >= end))
-      continue; /* who is there still is looked into again */
-    add_course(s);
-    sum_up(s);
-    if (lines++ % HEAD_EVERY == 0) stat_print_head(&s->told);
-    stat_print_line(&s->told, &s->now);
+    if (now < until) continue;
+    if (look(s, recorder, (double)(now - last) / 1e9, now >= end)) {
+      add_course(s);
+      sum_up(s);
+      if (lines++ % HEAD_EVERY == 0) stat_print_head(&s->told);
+      stat_print_line(&s->told, &s->now);
+    }
     for (last = now; next <= now;) next += length;
   }
   stat_print_summary(&s->told, &s->all, &s->course, &counts);
@@ -257,9 +252,9 @@ static int stat_with(stat_t *s, engine_t *engine) {
   bool all = live_add_processes(&s->live, recorder, on_say, s) == s->live.pids.count;
   bool ok = live_look_into(&s->live, recorder, &failure);
   recorder_counts(recorder, &counts);
-  if (ok && counts.targets > 0) {
-    cli_say("%zu process%s, engine %s, %u Hz", s->live.pids.count, s->live.pids.count == 1 ? "" : "es",
-            engine->name, s->live.hz);
+  if (ok && live_goes_on(&s->live, &counts)) {
+    cli_say("%zu process%s, engine %s, %u Hz", counts.sampled, counts.sampled == 1 ? "" : "es", engine->name,
+            s->live.hz);
     s->last = counts;
     ok = look_on(s, recorder, &failure);
     recorder_counts(recorder, &counts);

@@ -37,7 +37,7 @@ typedef struct {
 } top_t;
 
 static const char help[] =
-    "Usage: luapulse top -p PID[,PID...] [OPTIONS]\n\n"
+    "Usage: luapulse top -p PID[,PID...] | --all [OPTIONS]\n\n"
     "Shows live which functions of running processes take the time. On a terminal, keys change the view: ? "
     "lists\n"
     "them. Otherwise a table is printed for each round. Nothing in the processes is changed.\n\n"
@@ -101,11 +101,7 @@ static bool read_options(top_t *t, int argc, char **argv, int *status) {
   for (int option; (option = getopt_long(argc, argv, ":" LIVE_SHORT_OPTIONS "d:n:xh", longs, NULL)) != -1;)
     if (!read_option(t, option, argv, status)) return false;
   *status = STATUS_USAGE;
-  if (optind < argc) return cli_usage("top", "'%s' is one too many", argv[optind]) == STATUS_OK;
-  if (t->live.pids.count == 0) return cli_usage("top", "what to look at is missing: -p PID") == STATUS_OK;
-  snprintf(t->live.command, sizeof t->live.command, "top -p %d%s", (int)t->live.pids.pids[0],
-           t->live.pids.count > 1 ? ",..." : "");
-  return true;
+  return live_check(&t->live, argc, argv);
 }
 
 /* -- what is shown -------------------------------------------------------------------------------------------------- */
@@ -126,6 +122,10 @@ static void on_say(void *context, bool failed, const char *text) {
 static void describe_targets(top_t *t) {
   char *text = t->state.targets;
   const attach_pids_t *pids = &t->live.pids;
+  if (t->live.all) {
+    snprintf(text, TOP_TARGETS, "every process with Lua, %zu now", t->state.counts.sampled);
+    return;
+  }
   size_t used = pids->count == 1 ? (size_t)snprintf(text, TOP_TARGETS, "process")
                                  : (size_t)snprintf(text, TOP_TARGETS, "%zu processes:", pids->count);
   for (size_t i = 0; i < pids->count && used < TOP_TARGETS - 64; i++) {
@@ -190,6 +190,7 @@ static bool print_round(const top_t *t) {
 /* Takes what was sampled into the view. */
 static bool end_round(top_t *t, recorder_t *recorder, double seconds) {
   recorder_counts(recorder, &t->state.counts);
+  if (t->live.all) describe_targets(t);
   profile_t *window = recorder_window(recorder);
   t->state.rounds++;
   if (!t->state.ended && t->state.rounds > t->state.message_round + MESSAGE_ROUNDS)
@@ -251,7 +252,7 @@ static bool look_on(top_t *t, recorder_t *recorder, failure_t *failure) {
     if (!recorder_poll(recorder, t->state.frozen || t->state.ended ? KEYS_MS : wait, failure)) return false;
     if (!handle_keys(t, recorder, &began)) return true;
     recorder_counts(recorder, &counts);
-    bool ends = counts.targets == 0 && !t->state.ended;
+    bool ends = !live_goes_on(&t->live, &counts) && !t->state.ended;
     if (t->state.ended || t->state.frozen || (clock_now() < began + length && !ends)) continue;
     int64_t now = clock_now();
     t->state.ended = ends;
@@ -274,9 +275,10 @@ static int top_with(top_t *t, engine_t *engine) {
   bool all = ok && live_add_processes(&t->live, recorder, on_say, t) == t->live.pids.count;
   ok = ok && live_look_into(&t->live, recorder, &failure); /* no screen is there yet: what is wrong is said */
   if (ok) recorder_counts(recorder, &counts);
-  if (ok && counts.targets > 0) {
+  if (ok && live_goes_on(&t->live, &counts)) {
     profile_free(recorder_window(recorder)); /* the first round begins with all of them */
-    t->state.base = counts;
+    t->state.base = t->state.counts = counts;
+    describe_targets(t);
     t->on_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && top_screen_open();
     t->state.message[0] = '\0';
     if (t->on_screen) top_screen_draw(&t->state, &t->view);
@@ -305,7 +307,6 @@ int top_run(int argc, char **argv) {
   if (why_not_bpf.text[0] != '\0') cli_say("not with engine bpf: %s", why_not_bpf.text);
   t.state.engine = engine->name;
   t.state.hz = t.live.hz;
-  describe_targets(&t);
   live_catch_signals(false);
   status = top_with(&t, engine);
   engine->close(engine);

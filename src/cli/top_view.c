@@ -46,7 +46,8 @@ static top_toggled_t *toggled(top_view_t *v, uint64_t path) {
 
 void top_view_toggle(top_view_t *v, uint64_t path, bool open) {
   top_toggled_t *t = toggled(v, path);
-  if (t->path == 0 && v->toggled_count >= TOP_TOGGLED / 4 * 3) return; /* more than anybody will look at */
+  if (t->path == 0 && v->toggled_count >= TOP_TOGGLED - TOP_TOGGLED / 4)
+    return; /* more than anybody will look at */
   v->toggled_count += t->path == 0;
   *t = (top_toggled_t){path, open};
 }

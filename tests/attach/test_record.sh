@@ -451,12 +451,12 @@ test_usage() {
     same "$status" 2 "status of record $*"
     has err "luapulse record: $message"
   }
-  usage "what to record is missing: -p PID, or -- PROGRAM"
+  usage "what to record is missing: -p PID, --all, or -- PROGRAM"
   usage "--pid takes the numbers of processes" -p x
   usage "--rate takes a number from 1 to 10000, not '0'" -F 0 -p 1
   usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1
   usage "--engine takes auto, bpf or ptrace, not 'magic'" --engine magic -p 1
-  usage "either processes (-p) or a program to run, not both: 'lua5.4' is one too many" -p 1 -- lua5.4
+  usage "either processes (-p, --all) or a program to run, not both: 'lua5.4' is one too many" -p 1 -- lua5.4
   usage "there is no format 'x'" -f x -p 1
   usage "the name 'x' tells no format" -o x -p 1
 }

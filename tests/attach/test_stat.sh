@@ -61,7 +61,7 @@ test_functions_in_lua_and_c() {
 }
 test_collector() {
   begin luajit garbage
-  stat_it -d 2
+  stat_it -d 3 -i 0.1 # so that it is looked at often
   holds "$(part collector) > 3" "collector"
   grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }
   kill -KILL "$pid"
@@ -83,22 +83,22 @@ END
   for version in 5.1 5.2 5.3 5.4; do
     archive=$(pkg-config --variable=libdir lua$version)/liblua$version.a
     [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$version.a
-    ${CC:-cc} -o host $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
+    ${CC:-cc} -o host$version $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
     for engine in $ENGINES; do
-      start ./host "$here/vitals.lua" garbage
+      start ./host$version "$here/vitals.lua" garbage
       until_printed ready
       stat_it --engine $engine -d 1.5
       holds "$(busy collector) > 5 && $(busy collector) < 95" "$engine $version: collector"
       has out "at least: of PUC Lua"
       kill -KILL "$pid"
-      start ./host "$here/vitals.lua" compute
+      start ./host$version "$here/vitals.lua" compute
       until_printed ready
       stat_it --engine $engine -d 1
       holds "$(busy collector) < 5" "$engine $version: no garbage"
       kill -KILL "$pid"
     done
-    strip host
-    start ./host "$here/vitals.lua" garbage
+    strip -o stripped$version host$version
+    start ./stripped$version "$here/vitals.lua" garbage
     until_printed ready
     stat_it -d 0.5
     has out "  collector     not told: it counts for the function that was at work"
@@ -247,6 +247,14 @@ test_several_processes() {
   has err "luapulse stat: there is no process 4194300"
   kill -KILL "$pid" "$first"
 }
+test_every_process() {
+  begin lua5.4 compute
+  begin luajit compute
+  status "$luapulse" stat --all -d 1
+  grep -qE '^luapulse: ([2-9]|[0-9]{2,}) processes, engine' err || { cat err >&2; fail "not all were found"; }
+  holds "$(part interpreter) > 0 && $(part compiled) > 0" "shares"
+  kill -KILL "${started[@]: -2}"
+}
 test_no_lua() {
   start sleep 1000
   status "$luapulse" stat -p "$pid"
@@ -290,7 +298,8 @@ test_usage() {
     same "$status" 2 "status of stat $*"
     has err "luapulse stat: $message"
   }
-  usage "what to look at is missing: -p PID"
+  usage "what to look at is missing: -p PID, or --all"
+  usage "either some processes (-p) or --all, not both" -p 1 --all
   usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1
   usage "--interval takes a number of seconds from 0.1 on, not '0.01'" -i 0.01 -p 1
   usage "--rate takes a number from 1 to 10000, not 'x'" -F x -p 1

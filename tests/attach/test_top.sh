@@ -378,6 +378,15 @@ until_gone() {
   done
   fail "process $pid is still there"
 }
+test_every_process() {
+  start_split lua5.4 "$here/split.lua" plain
+  start_split luajit "$here/split.lua" coroutines
+  status "$luapulse" top --all -n 2 -d 1 --rows 0
+  grep -qE "round 2, every process with Lua, [0-9]+ now" out || { cat out err >&2; fail "the head does not tell"; }
+  [ "$(sed -nE 's/.*round 2, every process with Lua, ([0-9]+) now.*/\1/p' out)" -ge 2 ] || fail "$(head -1 out)"
+  grep -qE "^${numbers}coroutine.wrap" out && grep -qE "^${numbers}burn .*split.lua:8" out || { cat out >&2; fail "something is missing"; }
+  kill -KILL "${started[@]: -2}"
+}
 # Children come under the view with -s.
 test_children_are_followed() {
   start_split lua5.4 "$here/split.lua" fork 100000 "exec luajit $here/split.lua coroutines 100000"
@@ -414,7 +423,8 @@ test_usage() {
     same "$status" 2 "status of top $*"
     has err "luapulse top: $message"
   }
-  usage "what to look at is missing: -p PID"
+  usage "what to look at is missing: -p PID, or --all"
+  usage "either some processes (-p) or --all, not both" -p 1 --all
   usage "--pid takes the numbers of processes" -p x
   usage "--rate takes a number from 1 to 10000, not '0'" -F 0 -p 1
   usage "--delay takes seconds from 0.1 to 3600, not '0'" -d 0 -p 1
