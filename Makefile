@@ -126,6 +126,8 @@ bench: test-deps
 	@echo
 	@bench/heap
 	@echo
+	@bench/attach
+	@echo
 	@bench/hosts
 	@echo
 	@bench/run $(BENCH)
