@@ -57,9 +57,12 @@ deps:
 test-deps:
 	@LUA_INCDIR="$(LUA_INCDIR)" scripts/deps build test
 
+# The command is one file that can be copied to another machine: libraries are linked statically where they are there so.
+lib = $(if $(findstring /,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
+COMMAND_LIBS = $(foreach l,protobuf-c bpf dw elf lzma bz2 z ncursesw tinfo,$(call lib,$(l))) -lm -ldl -lpthread
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -lncursesw -ltinfo -ldl
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ $(COMMAND_LIBS)
 
 $(B)/obj/%.o: src/%.c
 	$(call say,CC,$@)
@@ -133,7 +136,7 @@ bench: test-deps
 	@bench/run $(BENCH)
 $(B)/hosts_native: bench/host/native.c $(filter-out $(B)/obj/cli/main.o,$(CLI_OBJ))
 	$(call say,CC,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ -lprotobuf-c -l:libbpf.a -lz -lm -ldw -lelf -ldl
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(COMMAND_LIBS)
 
 # -- install ----------------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,12 @@ test_agent_links_little() {
     objdump -p "$module" | grep -q NODELETE || readelf -d "$module" | grep -q NODELETE || fail "$module may be unmapped"
   done
 }
+# One file that can be copied to the machine where it is wanted.
+test_the_command_stands_alone() {
+  local needed
+  needed=$(objdump -p "$root/$BUILD/luapulse" | awk '/NEEDED/ { print $2 }' | grep -vE '^(libc|libm|ld-linux-.*)\.so' || true)
+  same "$needed" "" "libraries of the command beyond libc"
+}
 test_modules_export_only_the_interface() {
   local names
   names=$(nm -D --defined-only "$root/$BUILD/lua/5.4/luapulse.so" | awk '{ print $3 }' | grep -vE '^(luapulse_|luaopen_luapulse)' || true)
