@@ -59,7 +59,6 @@ typedef struct {
   size_t ended_count, ended_room;
   engine_take_t *take; /* of the poll that is under way */
   void *context;
-  size_t taken;
 } engine_bpf_t;
 
 /* -- samples -------------------------------------------------------------------------------------------------------- */
@@ -111,7 +110,6 @@ static int on_sample(void *context, void *data, size_t size) {
     sample.origin.reason = WALK_NO_STATE;
   }
   if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
-  e->taken++;
   e->take(e->context, &sample);
   return 0;
 }
