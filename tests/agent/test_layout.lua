@@ -176,8 +176,10 @@ t.test("the_block_of_this_lua_is_used", function()
     end
   end
   os.remove(path)
-  -- releases share layouts only if they stand in one block; 5.2.4 differs from those before in its tables only, which no walk needs
-  t.equal(worked, _VERSION == "Lua 5.2" and 2 or 1, "blocks that this Lua agrees with")
+  -- releases share layouts only if they stand in one block; 5.2.4 differs from those before in its tables only, and so does the 5.1.5
+  -- of Redis: no walk needs them
+  local alike = _VERSION == "Lua 5.2" or (_VERSION == "Lua 5.1" and not t.is_luajit)
+  t.equal(worked, alike and 2 or 1, "blocks that this Lua agrees with")
 end)
 
 t.test("the_wall_clock_takes_a_layout_too", function()
@@ -283,7 +285,7 @@ end)
 local OPTIONAL = "lua_State.savedpc lua_State.size_ci global_State.mainth.l global_State.GCdebt global_State.totalbytes "
   .. "lua_State.top lua_State.allowhook global_State.strt.hash CallInfo.callstatus callstatus.fin "
   .. "global_State.hookmask global_State.str.tab lua_State.status global_State.allgc global_State.currentwhite "
-  .. "global_State.gc.root global_State.gc.currentwhite "
+  .. "global_State.gc.root global_State.gc.currentwhite global_State.gcstate global_State.gckind global_State.gc.state "
   .. "lua_State.l_gt lua_State.env global_State.l_registry global_State.registrytv Table.lsizenode Table.node Table.array "
   .. "Table.sizearray Table.arraytags Table.metatable GCtab.node GCtab.hmask GCtab.metatable Node.size Node.i_val Node.key_val "
   .. "Node.key_tt Node.val Node.key "
