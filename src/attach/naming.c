@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/caller_name.h"
 #include "attach/clock.h"
 #include "attach/elf_symbol.h"
 #include "attach/inline_source.h"
@@ -118,7 +119,7 @@ static bool is_wrapper(naming_t *n, const naming_function_t *f) {
 }
 
 size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
-  const walk_frame_t frame = {.kind = (uint16_t)f->kind,
+  const walk_frame_t frame = {.kind = (uint8_t)f->kind,
                               .proto = f->proto,
                               .mark = f->mark,
                               .code = f->code,
@@ -203,13 +204,27 @@ size_t naming_chunk(naming_t *n, const naming_function_t *f, char name[NAMING_NA
   return (size_t)snprintf(name, NAMING_NAME, "main chunk");
 }
 
+static size_t name_by_caller(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  const layout_t *aimed = n->target->walk->layout;
+  if (f->caller == NULL || f->runtime >= n->runtimes->count) return 0;
+  const runtime_t *runtime = &n->runtimes->runtimes[f->runtime];
+  if (runtime->layout == NULL) return 0;
+  remote_forget(n->target->remote); /* the process runs */
+  target_aim(n->target, runtime->layout, NULL);
+  size_t len = caller_name(n->target->walk, f->caller, name);
+  target_aim(n->target, aimed, NULL);
+  return len;
+}
+
 static void name_lua(naming_t *n, const naming_function_t *f, named_t *named) {
   place_lua(f, named);
   if (f->defined == 0) {
     naming_chunk(n, f, named->name);
     return;
   }
-  if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0) return;
+  if (naming_definition(n, f, named->name) > 0 || naming_held(n, f, named->name) > 0 ||
+      name_by_caller(n, f, named->name) > 0)
+    return;
   if (f->defined < 0) { /* of LuaJIT's own library */
     snprintf(named->name, sizeof named->name, "built-in function");
     return;

@@ -2,7 +2,8 @@
 /* Names for the functions of a process, while it runs.
  *
  * Lua functions are named by their definition in the source: its text where the chunk is one, else the file as the process sees it
- * (/proc/PID/root, /proc/PID/cwd); else by where the program's tables keep them (tables.h). C functions and LuaJIT's built-ins by those
+ * (/proc/PID/root, /proc/PID/cwd); else by where the program's tables keep them (tables.h); else by what their caller calls them
+ * (caller_name.h). C functions and LuaJIT's built-ins by those
  * tables, else by the name they were registered with (luaL_Reg), else by symbol, else by file and offset. Tables are read when they are
  * first wanted, and again for functions that are in none of them, but for a small share of the time only.
  * Files are anybody's: only regular ones are read, of bounded size, and opening one never waits. */
@@ -32,6 +33,8 @@ typedef struct {
   const char
       *source; /* WALK_LUA: as Lua keeps it, "@file", "=name" or a text; NULL when it could not be read */
   size_t source_len;
+  const walk_frame_t *caller; /* WALK_LUA: who called it, NULL when unknown, and … */
+  size_t runtime;             /* … the index of their Lua */
 } naming_function_t;
 
 typedef struct {

@@ -275,7 +275,8 @@ static uint32_t stack_of(recording_t *r, const engine_sample_t *sample, target_t
   symbols_aim(r->symbols, sample->origin.space, target, runtimes);
   if (sample->truncated) stack = profile_stack(r->profile, stack, r->truncated);
   for (uint32_t i = sample->frame_count; i-- > 0 && stack != PROFILE_NONE;) {
-    uint32_t frame = symbols_frame(r->symbols, &sample->frames[i], sample->origin.runtime, &gone);
+    const walk_frame_t *caller = i + 1 < sample->frame_count ? &sample->frames[i + 1] : NULL;
+    uint32_t frame = symbols_frame(r->symbols, &sample->frames[i], caller, sample->origin.runtime, &gone);
     stack = frame != PROFILE_NONE ? profile_stack(r->profile, stack, frame) : PROFILE_NONE;
   }
   r->counts.gone += gone;

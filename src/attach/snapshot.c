@@ -49,6 +49,8 @@ static snapshot_frame_t frame_of(snapshot_t *s, walk_t *walk, const walk_frame_t
   if (from->kind != WALK_LUA || !walk_proto(walk, from->proto, WALK_GUESS, &proto)) return frame;
   frame.proto = from->proto;
   frame.mark = walk_mark(walk, &proto);
+  frame.tail = from->tail != 0;
+  frame.pc = from->pc;
   frame.defined = proto.line;
   frame.line = from->pc != 0 ? walk_line(walk, &proto, from->pc) : 0;
   frame.source = source_of(s, walk, proto.source);
@@ -92,7 +94,10 @@ static snapshot_stack_t *add_stack(taking_t *t, const walk_state_t *state, pid_t
 
 static void take_frames(taking_t *t, const walk_state_t *state, snapshot_stack_t *stack, bool running) {
   walk_t *walk = t->target->walk;
+  bool marks = walk->mark_functions;
+  walk->mark_functions = true; /* and with it whether the frame below is the caller's */
   stack->reason = walk_frames_of(walk, state, running);
+  walk->mark_functions = marks;
   stack->truncated = walk->truncated;
   add_frames(t->snapshot, walk, stack); /* what was read before it failed is shown, too */
 }

@@ -25,6 +25,8 @@ typedef struct {
   uint64_t function;     /* the object, 0: none */
   uint64_t proto;        /* WALK_LUA: the prototype, and … */
   uint32_t mark;         /* … walk_mark() of it */
+  bool tail;             /* WALK_LUA: the frame below may not be its caller's */
+  uint64_t pc;           /* WALK_LUA: the instruction at work, 0 when unknown */
   int32_t line, defined; /* WALK_LUA: at work, of definition; 0 when unknown, defined 0: a main chunk */
   uint32_t source;       /* WALK_LUA: index, SNAPSHOT_SOURCES when it could not be read */
 } snapshot_frame_t;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "attach/caller_name.h"
 #include "attach/naming.h"
 #include "name/place.h"
 #include "profile/mem.h"
@@ -22,12 +23,14 @@ typedef struct {
   uint64_t object; /* prototype or code, 0: this place is free */
   uint32_t mark;   /* of a prototype; of others their kind and number */
   uint32_t function;
+  bool placed; /* it has no name but its place */
 } known_function_t;
 
 typedef struct {
   uint64_t space, proto, pc; /* proto 0: this place is free */
   uint32_t mark;
   uint32_t frame;
+  bool placed; /* its function had no name */
 } known_frame_t;
 
 /* What was read of a Lua function at one of its instructions. */
@@ -36,6 +39,7 @@ typedef struct {
   int32_t line, defined;
   const char *source; /* NULL: not asked for, the function is known */
   size_t source_len;
+  char called[CALLER_NAME]; /* what the caller calls it, "" when that is not known */
 } reading_t;
 
 typedef struct {
@@ -138,23 +142,25 @@ static known_frame_t *frame_entry(symbols_t *s, const walk_frame_t *frame) {
   }
 }
 
-static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t function) {
+static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t function, bool placed) {
   if (function == PROFILE_NONE) return; /* the profile is full */
   if (s->function_count >= FUNCTIONS - FUNCTIONS / 4) {
     memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
     s->function_count = 0;
   }
-  *function_entry(s, object, mark) = (known_function_t){s->space, object, mark, function};
-  s->function_count++;
+  known_function_t *entry = function_entry(s, object, mark);
+  s->function_count += entry->object == 0;
+  *entry = (known_function_t){s->space, object, mark, function, placed};
 }
 
-static void keep_frame(symbols_t *s, const walk_frame_t *frame, uint32_t made) {
+static void keep_frame(symbols_t *s, const walk_frame_t *frame, uint32_t made, bool placed) {
   if (s->frame_count >= FRAMES - FRAMES / 4) {
     memset(s->frames, 0, FRAMES * sizeof *s->frames);
     s->frame_count = 0;
   }
-  *frame_entry(s, frame) = (known_frame_t){s->space, frame->proto, frame->pc, frame->mark, made};
-  s->frame_count++;
+  known_frame_t *entry = frame_entry(s, frame);
+  s->frame_count += entry->proto == 0;
+  *entry = (known_frame_t){s->space, frame->proto, frame->pc, frame->mark, made, placed};
 }
 
 /* -- the process ------------------------------------------------------------------------------------------------------ */
@@ -216,10 +222,10 @@ static bool is_there(symbols_t *s, const walk_frame_t *frame, walk_proto_t *prot
   return walk_proto(s->walk, frame->proto, WALK_GUESS, proto) && walk_mark(s->walk, proto) == frame->mark;
 }
 
-/* Reads the function of a frame, its source to `source` unless that is NULL. Whether it is there is asked before and after: the process
- * may run meanwhile. */
-static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, char *source,
-                               size_t room) {
+/* Reads the function of a frame, its source to `source` unless that is NULL: then it has a name, and the caller (which may be NULL) is not
+ * asked. Whether it is there is asked before and after: the process may run meanwhile. */
+static reading_t read_function(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller,
+                               uint32_t runtime, char *source, size_t room) {
   walk_proto_t proto;
   reading_t reading = {.there = false};
   if (!aim_at_memory(s, runtime) || !is_there(s, frame, &proto)) return reading;
@@ -230,14 +236,18 @@ static reading_t read_function(symbols_t *s, const walk_frame_t *frame, uint32_t
     reading.source = source;
     if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;
     if (reading.source_len > room) reading.source_len = room;
+    if (caller != NULL && caller->kind == WALK_LUA && caller->pc != 0 && !frame->tail && proto.line > 0 &&
+        caller_name(s->walk, caller, reading.called) == 0)
+      reading.called[0] = '\0';
   }
   remote_forget(s->remote);
   reading.there = is_there(s, frame, &proto);
   return reading;
 }
 
-static bool is_function_known(symbols_t *s, const walk_frame_t *frame) {
-  return function_entry(s, frame->proto, frame->mark)->object != 0;
+static bool is_function_named(symbols_t *s, const walk_frame_t *frame) {
+  const known_function_t *known = function_entry(s, frame->proto, frame->mark);
+  return known->object != 0 && !known->placed;
 }
 
 static const met_t *find_met(const symbols_t *s, const walk_frame_t *frame) {
@@ -253,8 +263,9 @@ void symbols_meet(symbols_t *s, const walk_frame_t *frames, uint32_t count, uint
   for (uint32_t i = 0; i < count && s->met_count < MET && MET_BYTES - s->met_bytes >= SOURCE_BYTES; i++) {
     const walk_frame_t *frame = &frames[i];
     if (frame->kind != WALK_LUA || frame_entry(s, frame)->proto != 0 || find_met(s, frame) != NULL) continue;
-    char *source = is_function_known(s, frame) ? NULL : s->met_sources + s->met_bytes;
-    reading_t reading = read_function(s, frame, runtime, source, SOURCE_BYTES);
+    char *source = is_function_named(s, frame) ? NULL : s->met_sources + s->met_bytes;
+    const walk_frame_t *caller = i + 1 < count ? &frames[i + 1] : NULL;
+    reading_t reading = read_function(s, frame, caller, runtime, source, SOURCE_BYTES);
     s->met[s->met_count++] = (met_t){s->space, frame->proto, frame->pc, frame->mark, reading};
     s->met_bytes += reading.source_len;
   }
@@ -266,8 +277,8 @@ void symbols_met(symbols_t *s) {
 
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
-/* As the agent has it: a function of a file keeps its place as the system's name for it. */
-static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading) {
+/* As the agent has it: a function of a file keeps its place as the system's name for it. *placed: that is all the name it has. */
+static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading, bool *placed) {
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
   place_t file = place_file(reading->source, reading->source_len, chunk);
@@ -280,6 +291,7 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
                               .source = reading->source,
                               .source_len = reading->source_len};
   naming_t *naming = naming_of_target(s);
+  *placed = false;
   if (reading->defined == 0) {
     function.name = function.system_name =
         naming != NULL ? profile_string(p, name, naming_chunk(naming, &wanted, name)) : PROFILE_NONE;
@@ -287,6 +299,8 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
   }
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
   if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
+  if (named == 0) memcpy(name, reading->called, named = strlen(reading->called));
+  *placed = named == 0;
   bool is_file = reading->source_len > 0 && reading->source[0] == '@';
   function.system_name = profile_string(p, place, place_name(file, reading->defined, place));
   function.name = named > 0 ? profile_string(p, name, named) : function.system_name;
@@ -318,36 +332,52 @@ static uint32_t frame_of_c(symbols_t *s, const walk_frame_t *frame, uint32_t run
     return s->gone;
   }
   uint32_t function = enter_c(s, frame);
-  keep_function(s, object, mark, function);
+  keep_function(s, object, mark, function, false);
   return profile_frame(s->profile, function, 0);
 }
 
-/* A frame that was not seen before, of a function that may be known. */
-static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime) {
+/* A frame that was not seen before, of a function that may be known. *placed: it has no name. */
+static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller,
+                           uint32_t runtime, bool *placed) {
   const met_t *met = find_met(s, frame);
   const known_function_t *known = function_entry(s, frame->proto, frame->mark);
   uint32_t function = known->object != 0 ? known->function : PROFILE_NONE;
+  *placed = known->object != 0 && known->placed;
   reading_t reading =
       met != NULL && (met->reading.source != NULL || function != PROFILE_NONE || !met->reading.there)
           ? met->reading
-          : read_function(s, frame, runtime, s->source, SOURCE_BYTES);
+          : read_function(s, frame, caller, runtime, s->source, SOURCE_BYTES);
   if (!reading.there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
-  if (function == PROFILE_NONE && aim_at_memory(s, runtime)) {
-    function = enter_lua(s, frame, &reading);
-    keep_function(s, frame->proto, frame->mark, function);
+  bool wanted = function == PROFILE_NONE || (*placed && reading.source != NULL && reading.called[0] != '\0');
+  if (wanted && aim_at_memory(s, runtime)) {
+    function = enter_lua(s, frame, &reading, placed);
+    keep_function(s, frame->proto, frame->mark, function, *placed);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;
   int32_t line = reading.line > 0 ? reading.line : reading.defined;
   return profile_frame(s->profile, function, line > 0 ? line : 0);
 }
 
-uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, bool *gone) {
+/* The known frame of a function without a name, by the name that it has got since. */
+static uint32_t renamed(symbols_t *s, const walk_frame_t *frame, known_frame_t *known) {
+  const known_function_t *function = function_entry(s, frame->proto, frame->mark);
+  if (function->object == 0 || function->placed) return known->frame;
+  uint32_t made = profile_frame(s->profile, function->function, s->profile->frames[known->frame].line);
+  if (made == PROFILE_NONE) return known->frame;
+  known->placed = false;
+  return known->frame = made;
+}
+
+uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller, uint32_t runtime,
+                       bool *gone) {
   if (frame->kind != WALK_LUA) return frame_of_c(s, frame, runtime, gone);
-  const known_frame_t *known = frame_entry(s, frame);
+  known_frame_t *known = frame_entry(s, frame);
+  if (known->proto != 0 && known->placed) return renamed(s, frame, known);
   uint32_t made = known->proto != 0 ? known->frame : PROFILE_NONE;
   if (made == PROFILE_NONE) {
-    made = read_frame(s, frame, runtime);
-    if (made != PROFILE_NONE && made != s->gone) keep_frame(s, frame, made);
+    bool placed;
+    made = read_frame(s, frame, caller, runtime, &placed);
+    if (made != PROFILE_NONE && made != s->gone) keep_frame(s, frame, made, placed);
   }
   *gone |= made == s->gone;
   return made;

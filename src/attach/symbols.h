@@ -6,6 +6,9 @@
  * meanwhile, and is "[gone]": a name is never made up. What is known is kept and needs no further look; when there is too much of it,
  * all is forgotten.
  *
+ * A function that neither its source nor a table names goes by the name that a caller has for it, the first that is found. As long as
+ * there is none it goes by its place.
+ *
  * A frame is read as soon as it is met (symbols_meet), by an engine that stops threads while the thread stands still; names are asked
  * for afterwards, because they may take long.
  *
@@ -30,13 +33,14 @@ void symbols_aim(symbols_t *symbols, uint64_t space, target_t *target, const run
 /* The target is about to be closed, or its address space is another now. */
 void symbols_forget_target(symbols_t *symbols, const target_t *target);
 
-/* Reads what is not known of these frames, for symbols_frame() later. Only so much is kept: the rest is read then. */
+/* Reads what is not known of these frames, a stack from its leaf on, for symbols_frame() later. Only so much is kept: the rest is read then. */
 void symbols_meet(symbols_t *symbols, const walk_frame_t *frames, uint32_t count, uint32_t runtime);
 /* Forgets what was met: all frames were asked for. */
 void symbols_met(symbols_t *symbols);
 
-/* The frame in the profile; PROFILE_NONE when the profile is full. *gone is set when the function could not be read. `runtime`: index of
- * its Lua. */
-uint32_t symbols_frame(symbols_t *symbols, const walk_frame_t *frame, uint32_t runtime, bool *gone);
+/* The frame in the profile; PROFILE_NONE when the profile is full. *gone is set when the function could not be read. `caller`: the frame
+ * below, NULL at the bottom. `runtime`: index of their Lua. */
+uint32_t symbols_frame(symbols_t *symbols, const walk_frame_t *frame, const walk_frame_t *caller,
+                       uint32_t runtime, bool *gone);
 
 #endif

@@ -77,7 +77,7 @@ static value_t value_of(const layout_t *layout, const uint8_t *bytes, uint32_t o
   return puc_value(&layout->puc, bytes_u64(bytes, offset), puc_tag(&layout->puc, bytes, offset + TAG));
 }
 
-static bool read_value(walk_t *walk, uint64_t at, value_t *value) {
+bool table_value(walk_t *walk, uint64_t at, value_t *value) {
   uint8_t bytes[SLOT];
   uint32_t size = walk->layout->family == LAYOUT_LUAJIT ? 8 : SLOT;
   if (!walk_read(walk->memory, bytes, at, size, WALK_GUESS)) return false;
@@ -146,7 +146,7 @@ bool table_registry(walk_t *walk, uint64_t global, uint64_t *at) {
   if (!table_is_known(layout)) return false;
   uint32_t offset =
       layout->family == LAYOUT_LUAJIT ? layout->luajit.global_registry : layout->puc.global_registry;
-  return read_value(walk, global + offset, &value) && is_table(walk, &value, at);
+  return table_value(walk, global + offset, &value) && is_table(walk, &value, at);
 }
 
 /* 5.2 on: a slot of the registry. */
@@ -182,7 +182,7 @@ bool table_globals(walk_t *walk, uint64_t global, uint64_t *at) {
     return is_table(walk, &value, at);
   }
   if (!is_there(layout->puc.state_globals)) return globals_in_registry(walk, global, at);
-  return read_value(walk, main + layout->puc.state_globals, &value) && is_table(walk, &value, at);
+  return table_value(walk, main + layout->puc.state_globals, &value) && is_table(walk, &value, at);
 }
 
 /* -- entries ------------------------------------------------------------------------------------------------------ */

@@ -17,6 +17,9 @@ typedef struct {
   uint64_t at; /* the object; VALUE_LIGHT_FUNCTION: the code */
 } value_t;
 
+/* The value at an address. False when that cannot be read. */
+bool table_value(walk_t *walk, uint64_t at, value_t *value);
+
 typedef struct {
   uint64_t address;
   uint64_t nodes;

@@ -42,7 +42,10 @@ typedef struct {
   naming_t *naming;
 } printing_t;
 
-static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named_t *named) {
+/* `below` is NULL at the bottom. */
+static void name_frame(const printing_t *p, const snapshot_stack_t *stack, const snapshot_frame_t *frame,
+                       const snapshot_frame_t *below, named_t *named) {
+  walk_frame_t caller = {.kind = WALK_C};
   naming_function_t function = {.kind = frame->kind,
                                 .ffid = frame->ffid,
                                 .code = frame->code,
@@ -50,7 +53,12 @@ static void name_frame(const printing_t *p, const snapshot_frame_t *frame, named
                                 .proto = frame->proto,
                                 .mark = frame->mark,
                                 .line = frame->line,
-                                .defined = frame->defined};
+                                .defined = frame->defined,
+                                .runtime = stack->runtime};
+  if (below != NULL && below->kind == WALK_LUA && below->pc != 0 && !frame->tail) {
+    caller = (walk_frame_t){.kind = WALK_LUA, .proto = below->proto, .mark = below->mark, .pc = below->pc};
+    function.caller = &caller;
+  }
   if (frame->source < SNAPSHOT_SOURCES) {
     function.source = p->snapshot->sources[frame->source].text;
     function.source_len = p->snapshot->sources[frame->source].len;
@@ -63,7 +71,8 @@ static void print_stack(const printing_t *p, const snapshot_stack_t *stack) {
               (unsigned long long)stack->state, status_text(stack));
   for (size_t i = 0; i < stack->count; i++) {
     named_t named;
-    name_frame(p, &p->snapshot->frames[stack->first + i], &named);
+    const snapshot_frame_t *frame = &p->snapshot->frames[stack->first + i];
+    name_frame(p, stack, frame, i + 1 < stack->count ? frame + 1 : NULL, &named);
     sink_text(p->sink, "    ");
     attach_print(p->sink, named.name);
     for (size_t used = strlen(named.name); used < NAME_COLUMNS; used++) sink_text(p->sink, " ");

@@ -3,7 +3,7 @@
  *
  * A layout's key is STRUCT.member, and so it is in most Luas; the table `places` has the others. Four kinds of numbers
  * are in no debug information. Two are taken from a layout that comes with LuaPulse: type tags, which the language
- * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. The others, a bit of
+ * version fixes, and LuaJIT's C frame, which the size of its references and the machine fix. The others, bits of
  * callstatus and where 5.5 keeps the tags of an array, follow from the structures. */
 #include "cli/layout_debug.h"
 
@@ -22,6 +22,8 @@ static const debug_struct_t structures[] = {
     {"LClosure", "p"},
     {"CClosure", "f"},
     {"Proto", "lineinfo"},
+    {"LocVar", "startpc"},
+    {"Upvaldesc", "name"},
     {"TString", "tsv"}, /* a union up to 5.2 */
     {"TString", "tt"},
     {"UTString", "tsv"}, /* 5.3: a TString made large enough for what follows it */
@@ -57,6 +59,8 @@ static const struct {
     {"Closure.tt", "LClosure", "tt"},
     {"Closure.isC", "LClosure", "isC"},
     {"Proto.size", "Proto", NULL},
+    {"LocVar.size", "LocVar", NULL},
+    {"Upvaldesc.size", "Upvaldesc", NULL},
     {"TString.tt", "TString", "tt"},
     {"TString.tt", "TString", "tsv.tt"},
     {"TString.len", "TString", "u.lnglen"},
@@ -192,6 +196,22 @@ static uint16_t finalizer_bit(const making_t *m) {
   }
 }
 
+/* CIST_TAIL: the bit that says that the call took its caller's place; see finalizer_bit(). 5.1 counts them. */
+static uint16_t tail_bit(const making_t *m) {
+  switch (m->layout->language) {
+    case 52:
+      return 6;
+    case 53:
+      return 5;
+    case 54:
+      return has(m, "lua_State", "stacksize") ? 4 : 5;
+    case 55:
+      return 22;
+    default:
+      return LAYOUT_ABSENT;
+  }
+}
+
 /* From `array` to the tags of its slots: 5.5 keeps a number between the values and them, and no structure says so. */
 static uint16_t array_tags(const making_t *m) {
   return m->layout->language == 55 && has(m, "Table", "array") ? sizeof(unsigned) : LAYOUT_ABSENT;
@@ -205,6 +225,7 @@ static bool make_puc(const making_t *m, char *name, size_t size) {
   /* 5.5: short strings are there, of long ones a pointer */
   if (debug_info_is_pointer(m->info, "TString", "contents")) puc->string_long_bytes = puc->string_bytes;
   puc->status_finalizer = finalizer_bit(m);
+  puc->status_tail = puc->ci_status != LAYOUT_ABSENT ? tail_bit(m) : LAYOUT_ABSENT;
   puc->table_array_tags = array_tags(m);
   const layout_t *known;
   for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
@@ -263,9 +284,10 @@ static void set_name(const making_t *m, const char *runtime) {
   name[used] = '\0';
 }
 
-/* Releases that differ in callstatus.fin only share a known layout. */
+/* Releases that differ in bits of callstatus only share a known layout. */
 static bool same_puc(layout_puc_t a, const layout_puc_t *b) {
   a.status_finalizer = b->status_finalizer;
+  a.status_tail = b->status_tail;
   return memcmp(&a, b, sizeof a) == 0;
 }
 

@@ -227,6 +227,18 @@ static bool was_interrupted(walk_t *walk, uint64_t call) {
   return (bits >> l->status_finalizer % 8 & 1) != 0;
 }
 
+/* False when the function of the call record was called by that of the record below: it did not take another's place. */
+static bool was_tail_called(walk_t *walk, uint64_t call) {
+  const layout_puc_t *l = &layout_of(walk)->puc;
+  uint32_t count = 1;
+  uint8_t bits = 0;
+  if (l->ci_tail_calls != LAYOUT_ABSENT)
+    return !walk_read(walk->memory, &count, call + l->ci_tail_calls, sizeof count, WALK_LIVE) || count != 0;
+  if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return true;
+  return !walk_read(walk->memory, &bits, call + l->ci_status + l->status_tail / 8u, 1, WALK_LIVE) ||
+         (bits >> l->status_tail % 8 & 1) != 0;
+}
+
 typedef struct {
   walk_t *walk;
   const walk_state_t *state;
@@ -275,10 +287,13 @@ static long step_call(uint32_t depth, void *context) {
     walk->frame_count = calls->inner = count + 1;
     if (frame->kind == WALK_LUA) {
       uint64_t savedpc = top ? top_pc(calls, frame, call.savedpc, trust) : call.savedpc;
-      if (calls->running && depth == 1 && is_half_made(walk, frame, savedpc))
+      if (calls->running && depth == 1 && is_half_made(walk, frame, savedpc)) {
         walk->frame_count = count;
-      else
+        walk->frames[0].tail = true;
+      } else {
         frame->pc = savedpc - INSTRUCTION;
+        if (marks_functions(walk)) frame->tail = was_tail_called(walk, calls->at);
+      }
     }
   } else if (!(top && (calls->running || calls->state->place == 0))) {
     return end_calls(calls, reason); /* 5.2, 5.3: only what yielded may hide its slot */

@@ -58,7 +58,9 @@ const char *layout_missing(const layout_t *layout) {
     return "Proto.sizeabslineinfo";
   if (l->string_long_bytes != LAYOUT_ABSENT && l->string_short_length == LAYOUT_ABSENT)
     return "TString.shrlen";
-  if (l->status_finalizer != LAYOUT_ABSENT && l->ci_status == LAYOUT_ABSENT) return "CallInfo.callstatus";
+  if ((l->status_finalizer != LAYOUT_ABSENT || l->status_tail != LAYOUT_ABSENT) &&
+      l->ci_status == LAYOUT_ABSENT)
+    return "CallInfo.callstatus";
   return NULL;
 }
 
@@ -82,14 +84,22 @@ enum {
   GLOBAL_MOST = 8192,
   TABLE_MOST = LAYOUT_TABLE_BYTES,
   NODE_MOST = LAYOUT_NODE_BYTES,
+  LOCAL_MOST = LAYOUT_LOCAL_BYTES,
   VALUE = 16,
   STATUS_BITS = 32
 };
 
+/* The higher of two bits of which one may be absent; 0: both are. */
+static uint32_t most_bit(uint16_t a, uint16_t b) {
+  if (a == LAYOUT_ABSENT) a = 0;
+  if (b == LAYOUT_ABSENT) b = 0;
+  return a > b ? a : b;
+}
+
 static const char *outside_puc(const layout_puc_t *l) {
   uint32_t closure = (l->closure_proto > l->closure_code ? l->closure_proto : l->closure_code) + 8u;
   uint32_t string = l->string_bytes + (l->string_long_bytes != LAYOUT_ABSENT ? 8u : 0u);
-  uint32_t status = l->status_finalizer != LAYOUT_ABSENT ? l->status_finalizer / 8 + 1u : 1u;
+  uint32_t status = 1u + most_bit(l->status_finalizer, l->status_tail) / 8;
   const extent_t extents[] = {
       {"lua_State.top", l->state_top, 8, STATE_MOST},
       {"lua_State.allowhook", l->state_allowhook, 1, STATE_MOST},
@@ -101,7 +111,9 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"global_State.gckind", l->global_gc_kind, 1, GLOBAL_MOST},
       {"lua_State.l_gt", l->state_globals, VALUE, STATE_MOST},
       {"global_State.l_registry", l->global_registry, VALUE, GLOBAL_MOST},
+      {"CallInfo.tailcalls", l->ci_tail_calls, 4, l->ci_size},
       {"callstatus.fin", l->status_finalizer, 1, STATUS_BITS},
+      {"callstatus.tail", l->status_tail, 1, STATUS_BITS},
       {"CallInfo.callstatus", l->ci_status, status, l->ci_size},
       {"Closure.tt", l->closure_tag, 1, closure},
       {"Closure.isC", l->closure_is_c, 1, closure},
@@ -115,6 +127,18 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"Proto.sizelineinfo", l->proto_line_count, 4, l->proto_size},
       {"Proto.abslineinfo", l->proto_anchors, 8, l->proto_size},
       {"Proto.sizeabslineinfo", l->proto_anchor_count, 4, l->proto_size},
+      {"Proto.k", l->proto_constants, 8, l->proto_size},
+      {"Proto.sizek", l->proto_constant_count, 4, l->proto_size},
+      {"Proto.locvars", l->proto_locals, 8, l->proto_size},
+      {"Proto.sizelocvars", l->proto_local_count, 4, l->proto_size},
+      {"Proto.upvalues", l->proto_upvalues, 8, l->proto_size},
+      {"Proto.sizeupvalues", l->proto_upvalue_count, 4, l->proto_size},
+      {"LocVar.size", l->local_size, 0, LOCAL_MOST},
+      {"LocVar.varname", l->local_name, 8, l->local_size},
+      {"LocVar.startpc", l->local_start, 4, l->local_size},
+      {"LocVar.endpc", l->local_end, 4, l->local_size},
+      {"Upvaldesc.size", l->upvalue_size, 0, LOCAL_MOST},
+      {"Upvaldesc.name", l->upvalue_name, 8, l->upvalue_size},
       {"TString.tt", l->string_tag, 1, string},
       {"TString.len", l->string_length, 8, string},
       {"TString.shrlen", l->string_short_length, 1, string},

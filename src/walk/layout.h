@@ -12,8 +12,8 @@
 
 #define LAYOUT_ABSENT UINT16_MAX /* this runtime has no such field */
 
-/* Enough for the fields of a table's head, and for a node of it. */
-enum { LAYOUT_TABLE_BYTES = 128, LAYOUT_NODE_BYTES = 64 };
+/* Enough for the fields of a table's head, for a node of it, and for the record of a local variable. */
+enum { LAYOUT_TABLE_BYTES = 128, LAYOUT_NODE_BYTES = 64, LAYOUT_LOCAL_BYTES = 64 };
 
 typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
 
@@ -46,8 +46,10 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(ci_func, "CallInfo.func", false)                                                                        \
   F(ci_previous, "CallInfo.previous", true) /* absent: an array (5.1) */                                    \
   F(ci_savedpc, "CallInfo.savedpc", false)                                                                  \
-  F(ci_status, "CallInfo.callstatus", true)   /* 1, 2 or 4 bytes; 5.1 has none */                           \
-  F(status_finalizer, "callstatus.fin", true) /* number of the bit: a finalizer runs above that frame */    \
+  F(ci_status, "CallInfo.callstatus", true)    /* 1, 2 or 4 bytes; 5.1 has none */                          \
+  F(ci_tail_calls, "CallInfo.tailcalls", true) /* 5.1: how many calls it took the place of */               \
+  F(status_finalizer, "callstatus.fin", true)  /* number of the bit: a finalizer runs above that frame */   \
+  F(status_tail, "callstatus.tail", true)      /* number of the bit: it took its caller's place */          \
   F(closure_tag, "Closure.tt", false)                                                                       \
   F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                             \
   F(closure_proto, "LClosure.p", false)                                                                     \
@@ -63,6 +65,18 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(proto_line_count, "Proto.sizelineinfo", false)                                                          \
   F(proto_anchors, "Proto.abslineinfo", true) /* 5.4: lineinfo holds differences */                         \
   F(proto_anchor_count, "Proto.sizeabslineinfo", true)                                                      \
+  F(proto_constants, "Proto.k", true)                                                                       \
+  F(proto_constant_count, "Proto.sizek", true)                                                              \
+  F(proto_locals, "Proto.locvars", true)                                                                    \
+  F(proto_local_count, "Proto.sizelocvars", true)                                                           \
+  F(proto_upvalues, "Proto.upvalues", true)                                                                 \
+  F(proto_upvalue_count, "Proto.sizeupvalues", true)                                                        \
+  F(local_size, "LocVar.size", true)                                                                        \
+  F(local_name, "LocVar.varname", true)                                                                     \
+  F(local_start, "LocVar.startpc", true)                                                                    \
+  F(local_end, "LocVar.endpc", true)                                                                        \
+  F(upvalue_size, "Upvaldesc.size", true) /* 5.1 has none: `upvalues` are the names themselves */           \
+  F(upvalue_name, "Upvaldesc.name", true)                                                                   \
   F(string_tag, "TString.tt", false)                                                                        \
   F(string_length, "TString.len", false) /* of long strings where short ones have their own */              \
   F(string_short_length, "TString.shrlen", true)                                                            \

@@ -54,7 +54,8 @@ typedef struct {
   uint64_t code;     /* WALK_C, WALK_BUILTIN: address of the C function (or of the built-in's code) */
   uint64_t pc;       /* WALK_LUA: address of the instruction at work, 0 when unknown */
   uint32_t mark;     /* WALK_LUA, where it is asked for: walk_mark() of the prototype */
-  uint16_t kind;     /* walk_kind_t */
+  uint8_t kind;      /* walk_kind_t */
+  uint8_t tail;      /* WALK_LUA, where marks are: the frame below may not be its caller's */
   uint16_t ffid;     /* WALK_BUILTIN: its number */
 } walk_frame_t;
 

@@ -288,7 +288,8 @@ local OPTIONAL = "lua_State.savedpc lua_State.size_ci global_State.mainth.l glob
   .. "global_State.gc.root global_State.gc.currentwhite global_State.gcstate global_State.gckind global_State.gc.state "
   .. "lua_State.l_gt lua_State.env global_State.l_registry global_State.registrytv Table.lsizenode Table.node Table.array "
   .. "Table.sizearray Table.arraytags Table.metatable GCtab.node GCtab.hmask GCtab.metatable Node.size Node.i_val Node.key_val "
-  .. "Node.key_tt Node.val Node.key "
+  .. "Node.key_tt Node.val Node.key CallInfo.tailcalls callstatus.tail Proto.k Proto.sizek Proto.locvars Proto.sizelocvars "
+  .. "Proto.upvalues Proto.sizeupvalues LocVar.size LocVar.varname LocVar.startpc LocVar.endpc Upvaldesc.size Upvaldesc.name "
   .. "CallInfo.previous Closure.isC Proto.abslineinfo Proto.sizeabslineinfo TString.shrlen TString.long tag.light "
 
 t.test("a_block_that_lacks_a_field", function()

@@ -47,9 +47,10 @@ test_scripts_and_functions() {
     start_redis
     load
     recorded -p "$redis" -F 299 -d 2
-    stacks "^user_script:$sha \(user_script:9\);[^;]* \(user_script:3\)"
+    stacks "^user_script:$sha \(user_script:9\);hash \(user_script:3\)"
     stacks "^user_script:$sha \(user_script:8\);redis.call \(\[C\]"
-    stacks '^[^;]* \(user_function:8\);[^;]* \(user_function:4\)'
+    stacks '^[^;]* \(user_function:8\);spin \(user_function:4\)'
+    no_stacks 'user_script:[0-9]+ \('
     pid=$redis runs_on
     same "$(ask FCALL price 0 10)" 27 "what redis answers"
     kill -- "-${started[-1]}" "$redis"

@@ -59,9 +59,29 @@ typedef struct TString {
 } TString;
 #endif
 
+typedef struct LocVar {
+  int startpc;
+  TString *varname;
+  int endpc;
+} LocVar;
+#if SHAPE != 51
+typedef struct Upvaldesc {
+  byte_t instack;
+  TString *name;
+  byte_t idx;
+} Upvaldesc;
+#endif
+
 typedef struct Proto {
   HEADER;
-  int sizelineinfo, linedefined, sizecode, lastlinedefined;
+  int sizelineinfo, linedefined, sizecode, lastlinedefined, sizek, sizeupvalues, sizelocvars;
+  void *k;
+  LocVar *locvars;
+#if SHAPE == 51
+  TString **upvalues;
+#else
+  Upvaldesc *upvalues;
+#endif
 #if SHAPE != 51
   int sizeabslineinfo;
   void *abslineinfo;
@@ -140,6 +160,7 @@ typedef struct {
 #if SHAPE == 51
   void *base, *func;
   pad_t pad;
+  int tailcalls;
   const uint32_t *savedpc;
 #else
   union {
@@ -288,6 +309,14 @@ int main(void) {
   PLACE(CallInfo, func), PLACE(LClosure, p), PLACE(CClosure, f), AT("Closure.tt", LClosure, tt);
   PLACE(Proto, tt), PLACE(Proto, source), PLACE(Proto, linedefined), PLACE(Proto, lastlinedefined);
   PLACE(Proto, code), PLACE(Proto, sizecode), PLACE(Proto, lineinfo), PLACE(Proto, sizelineinfo);
+  PLACE(Proto, k), PLACE(Proto, sizek), PLACE(Proto, locvars), PLACE(Proto, sizelocvars);
+  PLACE(Proto, upvalues), PLACE(Proto, sizeupvalues), SIZE("LocVar.size", LocVar), PLACE(LocVar, varname);
+  PLACE(LocVar, startpc), PLACE(LocVar, endpc);
+#if SHAPE == 51
+  PLACE(CallInfo, tailcalls);
+#else
+  SIZE("Upvaldesc.size", Upvaldesc), PLACE(Upvaldesc, name);
+#endif
   return 0;
 }
 

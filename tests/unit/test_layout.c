@@ -54,13 +54,28 @@ static void every_known_layout_prints_and_parses_back(void **state) {
 }
 
 static bool is_optional_and_new(const char *field) {
-  static const char *const fields[] = {
-      "top=",     "allowhook=",  "strt.hash=", "callstatus=",   "hookmask=",  "str.tab=",
-      "fin=",     "status=",     "allgc=",     "currentwhite=", "gc.root=",   "gc.currentwhite=",
-      "l_gt=",    "l_registry=", "env=",       "registrytv=",   "lsizenode=", "node=",
-      "array=",   "sizearray=",  "arraytags=", "metatable=",    "hmask=",     "i_val=",
-      "key_val=", "key_tt=",     "val=",       "key=",          "gcstate=",   "gckind=",
-      "gc.state="};
+  static const char *const fields[] = {"top=",          "allowhook=",
+                                       "strt.hash=",    "callstatus=",
+                                       "hookmask=",     "str.tab=",
+                                       "fin=",          "status=",
+                                       "allgc=",        "currentwhite=",
+                                       "gc.root=",      "gc.currentwhite=",
+                                       "l_gt=",         "l_registry=",
+                                       "env=",          "registrytv=",
+                                       "lsizenode=",    "node=",
+                                       "array=",        "sizearray=",
+                                       "arraytags=",    "metatable=",
+                                       "hmask=",        "i_val=",
+                                       "key_val=",      "key_tt=",
+                                       "val=",          "key=",
+                                       "gcstate=",      "gckind=",
+                                       "gc.state=",     "tail=",
+                                       "tailcalls=",    "k=",
+                                       "sizek=",        "locvars=",
+                                       "sizelocvars=",  "upvalues=",
+                                       "sizeupvalues=", "varname=",
+                                       "startpc=",      "endpc=",
+                                       "name="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -68,16 +83,22 @@ static bool is_optional_and_new(const char *field) {
 
 /* Lays the text out as before there were the optional fields. */
 static void take_optional_fields_out(char *text, bool puc) {
-  char *to = text,
-       *nodes = strstr(text, "\n  Node size="); /* the only structure's size that is one of them */
-  assert_non_null(nodes);
-  memmove(nodes + strlen("\n  Node"), nodes + strlen("\n  Node size=24"),
-          strlen(nodes + strlen("\n  Node size=24")) + 1);
+  static const char *const sizes[] = {"\n  Node", "\n  LocVar",
+                                      "\n  Upvaldesc"}; /* structures whose sizes are some of them */
+  char *to = text;
+  assert_non_null(strstr(text, "\n  Node size="));
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    char *size = strstr(text, sizes[i]);
+    if (size == NULL) continue;
+    size += strlen(sizes[i]);
+    memmove(size, size + strlen(" size=24"), strlen(size + strlen(" size=24")) + 1);
+  }
   for (const char *at = text; *at != '\0';) {
     const char *word = at + strspn(at, " ");
     size_t len = strcspn(at + (word - at), " \n");
-    bool top_of_luajit = !puc && strncmp(word, "top=", 4) == 0; /* which it cannot do without */
-    if (word == at || !is_optional_and_new(word) || top_of_luajit) {
+    bool of_luajit = !puc && (strncmp(word, "top=", 4) == 0 ||
+                              strncmp(word, "startpc=", 8) == 0); /* which it cannot do without */
+    if (word == at || !is_optional_and_new(word) || of_luajit) {
       size_t all = word == at ? strcspn(at, " ") : (size_t)(word - at) + len;
       memmove(to, at, all);
       to += all;
@@ -94,6 +115,13 @@ static void forget_tables_of_puc(layout_puc_t *l) {
   l->table_log_nodes = l->table_nodes = l->table_array = l->table_array_count = LAYOUT_ABSENT;
   l->table_array_tags = l->table_metatable = LAYOUT_ABSENT;
   l->node_size = l->node_value = l->node_key = l->node_key_tag = LAYOUT_ABSENT;
+}
+
+static void forget_variables(layout_puc_t *l) {
+  l->ci_tail_calls = l->status_tail = l->proto_constants = l->proto_constant_count = LAYOUT_ABSENT;
+  l->proto_locals = l->proto_local_count = l->proto_upvalues = l->proto_upvalue_count = LAYOUT_ABSENT;
+  l->local_size = l->local_name = l->local_start = l->local_end = LAYOUT_ABSENT;
+  l->upvalue_size = l->upvalue_name = LAYOUT_ABSENT;
 }
 
 static void forget_tables_of_luajit(layout_luajit_t *l) {
@@ -119,6 +147,7 @@ static void files_without_the_optional_fields_are_read(void **state) {
       expected.puc.state_status = expected.puc.global_objects = expected.puc.global_white = LAYOUT_ABSENT;
       expected.puc.global_gc_state = expected.puc.global_gc_kind = LAYOUT_ABSENT;
       forget_tables_of_puc(&expected.puc);
+      forget_variables(&expected.puc);
     } else {
       expected.luajit.state_status = expected.luajit.global_objects = expected.luajit.global_white =
           expected.luajit.global_gc_state = LAYOUT_ABSENT;
@@ -163,6 +192,11 @@ static void known_layouts_have_what_their_lua_has(void **state) {
                  strcmp(known->name, "Lua 5.3.1") == 0 || strcmp(known->name, "Lua 5.3.2") == 0;
     bool unclear = strcmp(known->name, "Lua 5.4.1-5.4.2") == 0;
     assert_int_equal(l->status_finalizer == LAYOUT_ABSENT, early || unclear);
+    assert_int_equal(l->status_tail == LAYOUT_ABSENT, known->language == 51 || unclear);
+    assert_int_equal(l->ci_tail_calls == LAYOUT_ABSENT, known->language != 51);
+    assert_int_equal(l->upvalue_size == LAYOUT_ABSENT, known->language == 51);
+    assert_int_equal(l->local_size, 16);
+    assert_int_not_equal(l->proto_constants, LAYOUT_ABSENT);
   }
 }
 
@@ -182,6 +216,12 @@ static void optional_fields_where_they_cannot_be(void **state) {
       {LAYOUT_PUC, "global_State.currentwhite", 8191},
       {LAYOUT_PUC, "CallInfo.callstatus", 0},
       {LAYOUT_PUC, "callstatus.fin", 31},
+      {LAYOUT_PUC, "callstatus.tail", 31},
+      {LAYOUT_PUC, "LocVar.size", 64},
+      {LAYOUT_PUC, "LocVar.varname", 8},
+      {LAYOUT_PUC, "LocVar.endpc", 12},
+      {LAYOUT_PUC, "Upvaldesc.size", 64},
+      {LAYOUT_PUC, "Upvaldesc.name", 8},
       {LAYOUT_LUAJIT, "global_State.hookmask", 0},
       {LAYOUT_LUAJIT, "global_State.str.tab", 0},
       {LAYOUT_PUC, "global_State.l_registry", 8192 - 16},
@@ -200,12 +240,13 @@ static void optional_fields_where_they_cannot_be(void **state) {
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
       uint16_t most = limits[k].most;
       if (known->family != limits[k].family) continue;
-      if (known->family == LAYOUT_PUC && known->language == 51 && strstr(limits[k].key, "callstatus") != NULL)
+      if (known->family == LAYOUT_PUC && known->language == 51 &&
+          (strstr(limits[k].key, "callstatus") != NULL || strstr(limits[k].key, "Upvaldesc") != NULL))
         continue;
       if (strcmp(limits[k].key, "CallInfo.callstatus") == 0) {
         uint16_t bit = known->puc.status_finalizer;
         most = (uint16_t)(known->puc.ci_size - (bit != LAYOUT_ABSENT ? bit / 8 + 1 : 1));
-      } else if (strcmp(limits[k].key, "callstatus.fin") == 0) { /* it must lie in CallInfo as well */
+      } else if (strncmp(limits[k].key, "callstatus.", 11) == 0) { /* it must lie in CallInfo as well */
         uint16_t bits = (uint16_t)(8 * (known->puc.ci_size - known->puc.ci_status));
         most = bits <= most ? (uint16_t)(bits - 1) : most;
       } else if (strcmp(limits[k].key, "Node.key_val") == 0) {

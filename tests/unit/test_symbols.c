@@ -50,7 +50,7 @@ static walk_frame_t frame_of(const fixture_t *x, const function_t *f, int instru
 static uint32_t look(fixture_t *x, const walk_frame_t *frame, uint64_t space, bool *gone) {
   *gone = false;
   symbols_aim(x->symbols, space, &x->target, &x->runtimes);
-  return symbols_frame(x->symbols, frame, 0, gone);
+  return symbols_frame(x->symbols, frame, NULL, 0, gone);
 }
 
 static void is_frame(const fixture_t *x, uint32_t frame, const char *name, const char *file, int64_t line) {
@@ -124,7 +124,7 @@ static void a_function_that_was_seen_keeps_its_name(void **state) {
   symbols_forget_target(x->symbols, &x->target);
   gone = false;
   symbols_aim(x->symbols, SPACE, NULL, NULL); /* it has ended */
-  is_frame(x, symbols_frame(x->symbols, &frame, 0, &gone), "first", file, 6);
+  is_frame(x, symbols_frame(x->symbols, &frame, NULL, 0, &gone), "first", file, 6);
   assert_false(gone);
 }
 
@@ -202,6 +202,63 @@ static void a_function_that_was_met_in_time(void **state) {
 }
 
 #define SYMBOLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+/* -- callers ------------------------------------------------------------------------------------------------------------ */
+
+/* A function that calls its local variable "work", at its instruction 1. */
+static void define_caller(const fixture_t *x, function_t *f) {
+  static uint8_t name[BYTES], local[LAYOUT_LOCAL_BYTES];
+  const layout_puc_t *l = &x->layout->puc;
+  uint64_t string = address(name), locals = address(local);
+  int32_t one = 1, end = CODE;
+  define(x->layout, f, "=nowhere", 50);
+  name[l->string_tag] = 4;
+  name[l->string_short_length] = 4;
+  put(name, l->string_bytes, "work", 4);
+  put(local, l->local_name, &string, sizeof string);
+  put(local, l->local_end, &end, sizeof end);
+  put(f->proto, l->proto_locals, &locals, sizeof locals);
+  put(f->proto, l->proto_local_count, &one, sizeof one);
+  f->code[0] = 1 << 6;      /* MOVE 1 0 */
+  f->code[1] = 36 | 1 << 6; /* CALL 1 */
+}
+
+static void a_caller_names_what_nothing_else_does(void **state) {
+  fixture_t *x = *state;
+  static function_t f, named, caller;
+  bool gone = false;
+  define(x->layout, &f, "=nowhere", 12);
+  define(x->layout, &named, text, 3);
+  define_caller(x, &caller);
+  walk_frame_t frame = frame_of(x, &f, 1), other = frame_of(x, &f, 2), below = frame_of(x, &caller, 1),
+               source = frame_of(x, &named, 1);
+  symbols_aim(x->symbols, SPACE, &x->target, &x->runtimes);
+  is_frame(x, symbols_frame(x->symbols, &source, &below, 0, &gone), "second", file, 4);
+  /* by its place as long as no caller has a name for it, */
+  is_frame(x, symbols_frame(x->symbols, &frame, NULL, 0, &gone), "nowhere:12", "nowhere", 13);
+  other.tail = true; /* and the frame below is another's */
+  is_frame(x, symbols_frame(x->symbols, &other, &below, 0, &gone), "nowhere:12", "nowhere", 14);
+  walk_frame_t third = frame_of(x, &f, 3);
+  is_frame(x, symbols_frame(x->symbols, &third, &below, 0, &gone), "work", "nowhere", 15);
+  /* and by that name ever since */
+  is_frame(x, symbols_frame(x->symbols, &frame, NULL, 0, &gone), "work", "nowhere", 13);
+  is_frame(x, symbols_frame(x->symbols, &other, &below, 0, &gone), "work", "nowhere", 14);
+  assert_false(gone);
+}
+
+static void a_caller_is_asked_when_the_frame_is_met(void **state) {
+  fixture_t *x = *state;
+  static function_t f, caller;
+  bool gone = false;
+  define(x->layout, &f, "=nowhere", 12);
+  define_caller(x, &caller);
+  walk_frame_t frames[] = {frame_of(x, &f, 1), frame_of(x, &caller, 1)};
+  symbols_aim(x->symbols, SPACE, &x->target, &x->runtimes);
+  symbols_meet(x->symbols, frames, 2, 0);
+  memset(&caller, 0, sizeof caller); /* it is collected */
+  is_frame(x, symbols_frame(x->symbols, &frames[0], &frames[1], 0, &gone), "work", "nowhere", 13);
+  assert_false(gone);
+}
+
 static const struct CMUnitTest tests[] = {
     SYMBOLS_TEST(a_function_is_read_at_first_sight),
     SYMBOLS_TEST(functions_of_files_keep_their_place),
@@ -212,6 +269,8 @@ static const struct CMUnitTest tests[] = {
     SYMBOLS_TEST(address_spaces_are_apart),
     SYMBOLS_TEST(more_frames_than_are_kept),
     SYMBOLS_TEST(a_profile_that_is_full),
+    SYMBOLS_TEST(a_caller_names_what_nothing_else_does),
+    SYMBOLS_TEST(a_caller_is_asked_when_the_frame_is_met),
 };
 
 UNIT_MAIN(tests)

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* The name by which a function was called: what the instruction of its caller says, as Lua's own debug.getinfo tells it.
+ *
+ * A call takes its function from a register. The last instruction that set it is looked for, and has the name of a global, a field, a method
+ * or an upvalue, or copied a local variable, which has one. Where two ways lead to the call no instruction is certain, and there is no name.
+ *
+ * PUC Lua 5.1 to 5.5. LuaJIT does not tell tail calls from others: the frame below need not be the caller's. Left out are what finalizers
+ * may run under (CONCAT), and metamethods of 5.1, which has no names for them itself. */
+#ifndef LUAPULSE_ATTACH_CALLER_NAME_H
+#define LUAPULSE_ATTACH_CALLER_NAME_H
+
+#include "walk/walk.h"
+
+enum { CALLER_NAME = 64 };
+
+/* What `caller`, a frame as walks mark them, calls the function that it has called: "work", "for iterator", "__index". Its length, and a zero
+ * behind it; 0: there is no name. It is read while the process may run: the prototype must have its mark before and after. */
+size_t caller_name(walk_t *walk, const walk_frame_t *caller, char name[CALLER_NAME]);
+
+#endif
