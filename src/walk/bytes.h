@@ -28,6 +28,10 @@ static inline uint32_t bytes_u32(const uint8_t *bytes, uint32_t offset) {
 }
 #endif
 
+static inline void bytes_clear(uint8_t *bytes, uint32_t offset, uint32_t size) {
+  for (uint32_t i = 0; i < size; i++) bytes[offset + i] = 0;
+}
+
 /* A reference of 4 or 8 bytes. */
 static inline uint64_t bytes_ref(const uint8_t *bytes, uint32_t offset, uint32_t size) {
   return size == 4 ? bytes_u32(bytes, offset) : bytes_u64(bytes, offset);

@@ -33,7 +33,8 @@ WALK_PLACE bool luajit_state(walk_t *walk, uint64_t state, walk_trust_t trust, w
       .stack_end = bytes_ref(head, l->state_max, l->pointer),
   };
   out->place = out->cframe & ~(uint64_t)3;
-  walk->buffer[l->state_tag] = 0; /* in the own process the copy must not be taken for a state */
+  bytes_clear(walk->buffer, l->state_tag, 1); /* in the own process the copy must not be taken for a state */
+  bytes_clear(walk->buffer, l->state_global, l->pointer);
   return true;
 }
 

@@ -37,7 +37,8 @@ WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk
       .stack_end = bytes_u64(head, l->state_stack_last),
       .savedpc = l->state_savedpc != LAYOUT_ABSENT ? bytes_u64(head, l->state_savedpc) : 0,
   };
-  walk->buffer[l->state_tag] = 0; /* in the own process the copy must not be taken for a state */
+  bytes_clear(walk->buffer, l->state_tag, 1); /* in the own process the copy must not be taken for a state */
+  bytes_clear(walk->buffer, l->state_global, 8);
   return true;
 }
 
