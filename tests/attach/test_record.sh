@@ -39,7 +39,7 @@ test_known_shares() {
   for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- plain
-      recorded -p "$pid" -F 499 -d 2
+      recorded -p "$pid" -F 999 -d 1
       split_shares "$engine $runtime"
       runs_on
       kill -KILL "$pid"
@@ -51,7 +51,7 @@ test_coroutines() {
   for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- coroutines
-      recorded -p "$pid" -F 499 -d 2
+      recorded -p "$pid" -F 999 -d 1
       # from the function through both coroutines down to the main chunk
       within "$(share 'main chunk .*;[^;]*split.lua:[0-9]+ .*;[^;]*split.lua:[0-9]+ .*;a \\(.*;burn ')" 500 "$engine $runtime a"
       within "$(share 'main chunk .*;c \\(.*;burn ')" 200 "$engine $runtime c"
@@ -193,7 +193,7 @@ test_the_target_ends() {
 # It becomes another program, with another Lua; the samples of both are there.
 test_the_target_calls_exec() {
   for engine in $(engines); do
-    start sh -c "lua5.4 -e 'local x = 0 for i = 1, 2e7 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain 300"
+    start sh -c "lua5.4 -e 'local x = 0 for i = 1, 2e7 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain 1500"
     until_printed begun
     recorded -s -p "$pid" -F 499
     split_shares "$engine"
@@ -222,12 +222,12 @@ END
 }
 test_children_are_followed() {
   for engine in $(engines); do
-    start_split lua5.4 -- fork 1000 "exec luajit $here/split.lua coroutines 2000"
+    start_split lua5.4 -- fork 1500 "exec luajit $here/split.lua coroutines 4000"
     recorded -s -p "$pid" -F 199
     "$luapulse" convert -o tags.html out.pb.gz || fail "the profile cannot be read"
     [ "$(share 'lua5.4.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the parent: $(cat out.folded err)"
     [ "$(share 'luajit.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the child: $(cat out.folded err)"
-    start_split lua5.4 -- fork 300 "exec luajit $here/split.lua plain 1000"
+    start_split lua5.4 -- fork 1500 "exec luajit $here/split.lua plain 5000"
     recorded -p "$pid" -F 199
     same "$(share luajit)" 0 "of a child that is not followed"
   done
@@ -431,8 +431,8 @@ test_without_privileges() {
 # Targets that begin and end all the time, some before anybody has seen them.
 test_short_lived_targets() {
   for engine in $(engines); do
-    recorded -s -F 499 -- bash -c 'for ((i = 0; i < 100; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * 2e6 do x = x + i end" || exit 1; done'
-    [ "$(samples)" -gt 50 ] || fail "few samples: $(cat err)"
+    recorded -s -F 499 -- bash -c 'for ((i = 0; i < 50; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * 2e6 do x = x + i end" || exit 1; done'
+    [ "$(samples)" -gt 25 ] || fail "few samples: $(cat err)"
     [ "$(share 'main chunk')" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"
     has err "luapulse: bash ended with status 0"
   done

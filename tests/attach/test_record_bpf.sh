@@ -111,8 +111,7 @@ test_what_is_lost_is_counted() {
   until_printed ready
   "$luapulse" record --engine bpf -p "$pid" -F 9999 -o out.pb.gz 2>err &
   recorder=$!
-  for ((i = 0; i < 500; i++)); do grep -q recording err && break; read -rt 0.02 <> <(:); done
-  read -rt 0.5 <> <(:)
+  for ((i = 0; i < 1000; i++)); do ls -l "/proc/$recorder/fd" 2>/dev/null | grep -q perf_event && break; read -rt 0.02 <> <(:); done
   kill -STOP "$recorder"
   until_busy # 16 MiB are 400 of these stacks
   for ((i = 0; i < 30; i++)); do until_busy; done
