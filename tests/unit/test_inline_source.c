@@ -64,11 +64,9 @@ static void the_text_begins_behind_the_brace(void **state) {
   assert_null(inline_source_text(&source, text, 0));
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_of_chunks_are_read),
-      cmocka_unit_test(other_names_are_refused),
-      cmocka_unit_test(the_text_begins_behind_the_brace),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(names_of_chunks_are_read),
+    cmocka_unit_test(other_names_are_refused),
+    cmocka_unit_test(the_text_begins_behind_the_brace),
+};
+UNIT_MAIN(tests)
