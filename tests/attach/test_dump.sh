@@ -95,11 +95,11 @@ test_many_vms() {
     until_busy
     status "$luapulse" dump -p "$pid"
     same "$status" 0 "status: $(cat err)"
-    for i in 1 2 3; do same "$(grep -cE "^    function <work_$i:1> +work_$i:1" out)" 1 "stacks of work_$i in $(cat out)"; done
+    for i in 1 2 3; do same "$(grep -cE "^    work_$i +work_$i:1" out)" 1 "stacks of work_$i in $(cat out)"; done
     same "$(grep -c "^thread [0-9]* (host)$" out)" 4 "threads with Lua in $(cat out)"
     same "$(grep -c "^VM 0x" out)" 5 "VMs in $(cat out)"
     # the inner one first, its host below
-    awk '/function <inside:1> +inside:/ { inner = NR } /function <outside:1> +outside:/ { outer = NR } END { exit !(inner > 0 && outer > inner) }' out ||
+    awk '/^    inside +inside:/ { inner = NR } /^    outside +outside:/ { outer = NR } END { exit !(inner > 0 && outer > inner) }' out ||
       fail "a VM within a VM: $(cat out)"
     runs_on
     rm host
