@@ -166,7 +166,7 @@ test_threads() {
     start ./host
     until_printed ready
     recorded -p "$pid" -F 199 -d 2
-    for i in work_1 work_2 work_3 inside; do within "$(share "main chunk .$i:1.;$i:1 ")" 250 "$engine $i"; done
+    for i in work_1 work_2 work_3 inside; do within "$(share "main chunk .$i:1.;$i .$i:1")" 250 "$engine $i"; done
     runs_on
     kill -KILL "$pid"
   done
