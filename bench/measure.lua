@@ -33,6 +33,14 @@ function measure.options(arguments)
   return options
 end
 
+-- All of a file, "" when there is none.
+function measure.read(path)
+  local file = io.open(path)
+  local text = file and file:read("*a") or ""
+  if file then file:close() end
+  return text
+end
+
 function measure.runtime()
   return jit and "luajit" or (_VERSION:lower():gsub(" ", ""))
 end
@@ -56,7 +64,7 @@ end
 function measure.session(options)
   local pulse, running
   local engine = options.clock:match("^record%-(%a+)$")
-  if engine then return dofile(measure.folder .. "/recorder.lua")(engine, options.hz, options.control) end
+  if engine then return dofile(measure.folder .. "/recorder.lua")(measure.read, engine, options.hz, options.control) end
   if not options.control then
     local found, module = pcall(require, "luapulse")
     if not found then fail("no module for " .. measure.runtime() .. ": build it, set LUA_CPATH\n" .. module) end

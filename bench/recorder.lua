@@ -1,13 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- A session for measure.lua in which the profiler is another process: `luapulse record` on this one, on another CPU.
---   dofile "recorder.lua" (engine, hz, control) -> begin(profiled), finish() -> samples
-
-local function read(path)
-  local file = io.open(path)
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  return text
-end
+--   dofile "recorder.lua" (read, engine, hz, control) -> begin(profiled), finish() -> samples
 
 local function wait_for(what, condition)
   for _ = 1, 1000 do
@@ -18,7 +11,7 @@ local function wait_for(what, condition)
   error("bench: waited in vain for " .. what)
 end
 
-return function(engine, hz, control)
+return function(read, engine, hz, control)
   local pid = read("/proc/self/stat"):match("^%d+")
   local base = os.tmpname()
   local recorder

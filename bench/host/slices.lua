@@ -12,12 +12,7 @@ local function run(command)
   pipe:close()
   return text
 end
-local function read(path)
-  local file = io.open(path)
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  return text
-end
+local read = measure.read
 
 -- Seconds, requests so far, and nanoseconds of all workers on a processor. A request of its own is among them, each time.
 local function now()

@@ -23,6 +23,24 @@ attach_main() {
 has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf"; }
 engines() { echo "${ENGINES:-$(has_bpf && echo bpf) ptrace}"; }
 
+# has_help COMMAND: by all ways to ask for it
+has_help() {
+  local words
+  for words in "help $1" "$1 --help" "$1 -h"; do
+    status "$luapulse" $words
+    same "$status" 0 "status of $words"
+    has out "Usage: luapulse $1 -p PID"
+  done
+}
+# misused COMMAND MESSAGE ARGUMENTS…
+misused() {
+  local command=$1 message=$2
+  shift 2
+  status "$luapulse" "$command" "$@"
+  same "$status" 2 "status of $command $*"
+  has err "luapulse $command: $message"
+}
+
 # start COMMAND…: in a session of its own; $pid is its number, and what it prints is in printed.N
 start() {
   : >"printed.${#started[@]}"

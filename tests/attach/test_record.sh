@@ -438,19 +438,8 @@ test_short_lived_targets() {
   done
 }
 test_usage() {
-  local words
-  for words in "help record" "record --help" "record -h"; do
-    status "$luapulse" $words
-    same "$status" 0 "status of $words"
-    has out "Usage: luapulse record -p PID"
-  done
-  usage() { # MESSAGE ARGUMENTS…
-    local message=$1
-    shift
-    status "$luapulse" record "$@"
-    same "$status" 2 "status of record $*"
-    has err "luapulse record: $message"
-  }
+  has_help record
+  usage() { misused record "$@"; }
   usage "what to record is missing: -p PID, --all, or -- PROGRAM"
   usage "--pid takes the numbers of processes" -p x
   usage "--rate takes a number from 1 to 10000, not '0'" -F 0 -p 1

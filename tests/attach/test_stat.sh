@@ -285,19 +285,8 @@ test_counters() {
   kill -KILL "$pid"
 }
 test_usage() {
-  local words
-  for words in "help stat" "stat --help" "stat -h"; do
-    status "$luapulse" $words
-    same "$status" 0 "status of $words"
-    has out "Usage: luapulse stat -p PID"
-  done
-  usage() { # MESSAGE ARGUMENTS…
-    local message=$1
-    shift
-    status "$luapulse" stat "$@"
-    same "$status" 2 "status of stat $*"
-    has err "luapulse stat: $message"
-  }
+  has_help stat
+  usage() { misused stat "$@"; }
   usage "what to look at is missing: -p PID, or --all"
   usage "either some processes (-p) or --all, not both" -p 1 --all
   usage "--duration takes a number of seconds, not '-1'" -d -1 -p 1

@@ -410,19 +410,8 @@ test_memory() {
   kill -KILL "$pid"
 }
 test_usage() {
-  local words
-  for words in "help top" "top --help" "top -h"; do
-    status "$luapulse" $words
-    same "$status" 0 "status of $words"
-    has out "Usage: luapulse top -p PID"
-  done
-  usage() { # MESSAGE ARGUMENTS…
-    local message=$1
-    shift
-    status "$luapulse" top "$@"
-    same "$status" 2 "status of top $*"
-    has err "luapulse top: $message"
-  }
+  has_help top
+  usage() { misused top "$@"; }
   usage "what to look at is missing: -p PID, or --all"
   usage "either some processes (-p) or --all, not both" -p 1 --all
   usage "--pid takes the numbers of processes" -p x
