@@ -206,6 +206,29 @@ static uint64_t string_table(const vm_t *vm) {
   return offset != LAYOUT_ABSENT ? load64(vm->global + offset) : 0;
 }
 
+static uint32_t load32(uint64_t address) {
+  return *(const uint32_t *)(uintptr_t)address;
+}
+
+/* 5.1 and LuaJIT do not let the array grow: they make one twice as long, once there are more strings than buckets. Behind the
+ * pointer to it stand, on all of them, how many strings there are and how many buckets, on LuaJIT the other way round and less
+ * one. While strings are swept it stays as it is, and the excess says nothing. */
+static bool makes_string_table(const vm_t *vm, const heap_request_t *request) {
+  const layout_t *l = walk_setup_layout();
+  bool luajit = l->family == LAYOUT_LUAJIT;
+  uint16_t offset = luajit ? l->luajit.global_strings : l->puc.global_strings;
+  uint16_t gc_state = luajit ? l->luajit.global_gc_state : l->puc.global_gc_state;
+  const uint8_t sweeps_strings = luajit ? 3 : 2;
+  if (request->address != 0 || l->language != 51) return false;
+  if (offset == LAYOUT_ABSENT || gc_state == LAYOUT_ABSENT) return false;
+  uint64_t counts = vm->global + offset + sizeof(uint64_t);
+  uint64_t strings = load32(counts + (luajit ? 4 : 0));
+  uint64_t buckets = luajit ? (uint64_t)load32(counts) + 1 : load32(counts + 4);
+  uint64_t bucket_size = luajit ? l->luajit.pointer : sizeof(uint64_t);
+  return request->new_size == 2 * buckets * bucket_size && strings > buckets &&
+         *(const uint8_t *)(uintptr_t)(vm->global + gc_state) != sweeps_strings;
+}
+
 static bool is_stack(const walk_t *walk, uint64_t address) {
   for (uint32_t i = 0; i < walk->state_count; i++)
     if (walk->states[i].stack == address) return true;
@@ -222,6 +245,7 @@ static live_ref_t actor(heap_t *heap, const heap_request_t *request, walk_reason
     return vm->collector_function;
   if (request->address != 0 && request->address == string_table(vm))
     return shrinks ? vm->collector_function : w->string_table_function;
+  if (makes_string_table(vm, request)) return w->string_table_function;
   if (shrinks && is_stack(walk, request->address)) return vm->collector_function;
   uint32_t top = reason == WALK_OK ? walk->frames[0].kind : WALK_C;
   if (walk->state_count == 0 || top == WALK_LUA || top == WALK_COLLECTOR) return 0;
