@@ -2,22 +2,18 @@
 -- Are lines right? The profile of a loop of three lines of known cost is compared with what they cost in truth.
 --   lines.lua [seconds, 10 or more] [hz]     prints: runtime line true measured difference (points), of the loop itself and of its lines
 --
--- The truth. The lines hold 8, 16 and 32 times the same addition. Which line an addition stands on is no part of the bytecode,
--- so the interpreter cannot know: the lines cost as their lengths. What must be measured is the loop's own part, the rest.
--- Loops of half to four times as many additions tell what one costs, t(n) = loop + n * addition; then
---     loop's share = 1 - 56 * addition / t(56),   a line's share = length * addition / t(56)
--- and the shares are 100 together. Measuring each line by a loop without it does not do: t(n) is not that straight from one n to
--- the next, and the shares so found were 91 to 113 points together.
--- So the proportion of the three lines is given, not measured. The loop's part is what is left, and the least certain: it differs by 2
--- points and more from run to run, and the profile shows some of it on the additions before and after the jump.
+-- The truth. The lines hold 32, 64 and 128 times the same addition. Which line an addition stands on is no part of the bytecode,
+-- so the interpreter cannot know: the lines cost as their lengths. The loop's own part is what a loop around nothing takes. It is the
+-- least certain, because an instruction costs what it costs only among the same others (the processor foresees the one jump of an
+-- empty loop and not always the one in 225); so the lines are long, and it is 1 or 2 points of the whole.
 --
--- Machines change their speed, so a loop of n is timed in slices of 2 ms, between slices of the loop of 56, as a ratio to those,
--- and its median counts. The profiler runs in slices of its own in between; its ticks would be in the ratios.
+-- Machines change their speed, so the empty loop is timed in slices of 2 ms, between slices of the other, as a ratio to those,
+-- and the median counts. The profiler runs in slices of its own in between; its ticks would be in the ratios.
 local pulse = require "luapulse"
 local load = loadstring or load
 
 local seconds, hz = tonumber(arg[1] or 15), tonumber(arg[2] or 1000)
-local LENGTHS, ADDITIONS = { 8, 16, 32 }, 56
+local LENGTHS, ADDITIONS = { 32, 64, 128 }, 224
 local SLICE_SECONDS, PROFILED_SLICES = 0.002, 3
 
 local function loop(lengths)
@@ -40,44 +36,29 @@ end
 
 -- -- slices -----------------------------------------------------------------------------------------------------------
 
-local all, turns = loop(LENGTHS), 1000
-while time(all, turns) < SLICE_SECONDS do turns = turns * 2 end
-
--- Others have so many turns that there are as many additions.
-local others = {}
-for n = ADDITIONS / 2, 4 * ADDITIONS, 5 do
-  others[#others + 1] = { n = n, run = loop { n }, turns = math.floor(turns * ADDITIONS / n), ratios = {} }
+-- So many turns of it that they take a slice.
+local function turns_of(f)
+  local turns = 1000
+  while time(f, turns) < SLICE_SECONDS do turns = turns * 2 end
+  return turns
 end
+local all, empty = loop(LENGTHS), loop {}
+local all_turns, empty_turns, ratios = turns_of(all), turns_of(empty), {}
 
 pulse.start { cpu = "sampling", cpu_hz = hz }
 pulse.pause()
-local stop, i = os.clock() + seconds, 0
+local stop = os.clock() + seconds
 repeat
-  i = i % #others + 1
-  local other = others[i]
-  local before = time(all, turns)
-  local between = time(other.run, other.turns)
-  local after = time(all, turns)
-  other.ratios[#other.ratios + 1] = between / other.turns / ((before + after) / 2 / turns)
+  local before = time(all, all_turns)
+  local between = time(empty, empty_turns)
+  local after = time(all, all_turns)
+  ratios[#ratios + 1] = between / empty_turns / ((before + after) / 2 / all_turns)
   pulse.resume()
-  for _ = 1, PROFILED_SLICES do all(turns) end
+  for _ = 1, PROFILED_SLICES do all(all_turns) end
   pulse.pause()
-until os.clock() > stop and i == #others
+until os.clock() > stop
 local profile = pulse.stop()
-
--- -- the truth: a straight line through the ratios, that of the loop itself being 1 -------------------------------------
-
-local mean_n, mean_ratio = 0, 0
-for _, other in ipairs(others) do
-  other.ratio = median(other.ratios)
-  mean_n, mean_ratio = mean_n + other.n / #others, mean_ratio + other.ratio / #others
-end
-local above, below = 0, 0
-for _, other in ipairs(others) do
-  above = above + (other.n - mean_n) * (other.ratio - mean_ratio)
-  below = below + (other.n - mean_n) ^ 2
-end
-local addition = above / below
+local loop_share = median(ratios)
 
 -- -- the profile --------------------------------------------------------------------------------------------------------
 
@@ -95,5 +76,5 @@ local runtime = jit and ("luajit" .. (jit.status() and "" or "-joff")) or _VERSI
 local function show(name, truth, got)
   print(string.format("%s %s %.1f %.1f %+.1f", runtime, name, 100 * truth, 100 * got, 100 * (got - truth)))
 end
-show("loop", 1 - ADDITIONS * addition, (sum - found[1] - found[2] - found[3]) / sum)
-for line, length in ipairs(LENGTHS) do show(length, length * addition, found[line] / sum) end
+show("loop", loop_share, (sum - found[1] - found[2] - found[3]) / sum)
+for line, length in ipairs(LENGTHS) do show(length, (1 - loop_share) * length / ADDITIONS, found[line] / sum) end
