@@ -72,11 +72,11 @@ typedef struct {
 WALK_LOCAL bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   uint64_t slots[2];
   if (!two_slots(walk)) {
-    if (!walk_read(walk->memory, slots, f, SLOT, trust_of_vm(walk))) return false;
+    if (!walk_read_slots(walk, slots, f, SLOT, trust_of_vm(walk))) return false;
     *out = (link_t){(uint32_t)slots[0], (int32_t)(slots[0] >> 32)};
     return true;
   }
-  if (!walk_read(walk->memory, slots, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
+  if (!walk_read_slots(walk, slots, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
   *out = (link_t){slots[0] & (((uint64_t)1 << 47) - 1), (int64_t)slots[1]};
   return true;
 }

@@ -69,18 +69,34 @@ WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state) {
 
 /* -- one call ------------------------------------------------------------------------------------------------ */
 
+typedef struct {
+  uint32_t offset, bytes; /* 4: how many it took the place of; 1: one of the byte's bits; 0: not told */
+} tail_field_t;
+
+/* Where a call record tells whether its function took another's place, instead of being called by that of the record below. */
+static inline tail_field_t tail_field(const walk_t *walk, const layout_puc_t *l) {
+  if (!marks_functions(walk)) return (tail_field_t){0, 0};
+  if (l->ci_tail_calls != LAYOUT_ABSENT) return (tail_field_t){l->ci_tail_calls, 4};
+  if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return (tail_field_t){0, 0};
+  return (tail_field_t){l->ci_status + l->status_tail / 8u, 1};
+}
+
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   const uint8_t *bytes = walk->buffer;
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   uint32_t len = most(l->ci_func, l->ci_savedpc) + 8;
   if (linked) len = most(len, l->ci_previous + 8u);
+  tail_field_t tail = tail_field(walk, l);
+  len = most(len, tail.offset + tail.bytes);
   /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
   if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_GUESS))
     return false;
   *out =
       (puc_call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
-                   bytes_u64(bytes, l->ci_savedpc)};
+                   bytes_u64(bytes, l->ci_savedpc), true};
+  if (tail.bytes == 4) out->tail = bytes_u32(bytes, tail.offset) != 0;
+  if (tail.bytes == 1) out->tail = (bytes[tail.offset] >> l->status_tail % 8 & 1) != 0;
   return true;
 }
 
@@ -124,7 +140,7 @@ static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, 
   /* while calm a slot inside the stack is whole; outside it is a distance, of a stack that is being moved (5.4.5 on) */
   walk_trust_t slot_trust =
       is_calm(walk) && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_GUESS;
-  if (!walk_read(walk->memory, words, slot, SLOT_BYTES, slot_trust)) return WALK_BAD_SLOT;
+  if (!walk_read_slots(walk, words, slot, SLOT_BYTES, slot_trust)) return WALK_BAD_SLOT;
   uint64_t value = words[0];
   uint32_t tag = l->tag_bytes == 1 ? (uint8_t)words[1] : (uint32_t)words[1];
   *frame = (walk_frame_t){.kind = WALK_C};
@@ -228,18 +244,6 @@ static bool was_interrupted(walk_t *walk, uint64_t call) {
   return (bits >> l->status_finalizer % 8 & 1) != 0;
 }
 
-/* False when the function of the call record was called by that of the record below: it did not take another's place. */
-static bool was_tail_called(walk_t *walk, uint64_t call) {
-  const layout_puc_t *l = &layout_of(walk)->puc;
-  uint32_t count = 1;
-  uint8_t bits = 0;
-  if (l->ci_tail_calls != LAYOUT_ABSENT)
-    return !walk_read(walk->memory, &count, call + l->ci_tail_calls, sizeof count, WALK_LIVE) || count != 0;
-  if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return true;
-  return !walk_read(walk->memory, &bits, call + l->ci_status + l->status_tail / 8u, 1, WALK_LIVE) ||
-         (bits >> l->status_tail % 8 & 1) != 0;
-}
-
 typedef struct {
   walk_t *walk;
   const walk_state_t *state;
@@ -293,7 +297,7 @@ static long step_call(uint32_t depth, void *context) {
         walk->frames[0].tail = true;
       } else {
         frame->pc = savedpc - INSTRUCTION;
-        if (marks_functions(walk)) frame->tail = was_tail_called(walk, calls->at);
+        frame->tail = call.tail;
       }
     }
   } else if (!(top && (calls->running || calls->state->place == 0))) {

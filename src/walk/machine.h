@@ -32,6 +32,25 @@ static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
   return value > most ? most : value;
 }
 
+/* One or two slots of a Lua stack. Frames are read from the top down and lie close together: a read costs less than the call for it, so
+ * what lies below is taken along. */
+WALK_LOCAL bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, uint32_t len, walk_trust_t trust) {
+  enum { BYTES = WALK_WINDOW * 8, MOST = 16 };
+  uint64_t below = from - walk->window.low;
+  if (walk->window.low == 0 || below > BYTES - MOST || (below & 7) != 0) {
+    below = BYTES - MOST;
+    walk->window.low = from - below;
+    if (!walk_read(walk->memory, walk->window.words, walk->window.low, BYTES, trust)) {
+      walk->window.low = 0; /* there may be nothing below */
+      return walk_read(walk->memory, to, from, len, trust);
+    }
+  }
+  uint32_t i = walk_bounded((uint32_t)below / 8, WALK_WINDOW - 2);
+  to[0] = walk->window.words[i];
+  if (len > 8) to[1] = walk->window.words[i + 1];
+  return true;
+}
+
 /* What only those use who live in the process. */
 static inline bool is_calm(const walk_t *walk) {
   (void)walk;
@@ -65,6 +84,11 @@ __attribute__((always_inline)) static inline void walk_loop(uint32_t most, walk_
 static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
   (void)most;
   return value;
+}
+
+static inline bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, uint32_t len,
+                                   walk_trust_t trust) {
+  return walk_read(walk->memory, to, from, len, trust);
 }
 
 static inline bool is_calm(const walk_t *walk) {

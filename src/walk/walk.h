@@ -24,6 +24,7 @@ enum {
   WALK_RULED_OUT = 1024,   /* words remembered not to be one */
   WALK_WORDS = 64,         /* of it read at a time */
   WALK_BUFFER = 192,       /* bytes of a structure read at a time */
+  WALK_WINDOW = 32,        /* words of a Lua stack read at a time in BPF */
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5
 };
@@ -167,8 +168,12 @@ typedef struct walk {
   uint64_t words[WALK_WORDS];              /* of the native stack */
   uint64_t recent[WALK_WORDS];             /* words looked at in this walk, by walk_word_slot() */
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
-  walk_top_t tops[WALK_MAX_TOPS];          /* best first */
-  uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
+  struct {
+    uint64_t words[WALK_WINDOW];
+    uint64_t low;                 /* where they lie; 0: nowhere */
+  } window;                       /* BPF: of the Lua stack that is being read */
+  walk_top_t tops[WALK_MAX_TOPS]; /* best first */
+  uint32_t looks;                 /* left to take: so many words are read for lua_States in a walk, no more */
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;
 
