@@ -156,12 +156,13 @@ static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, 
   return read_closure(walk, value, tag, trust, frame);
 }
 
-/* While a stack moves, call records name slots of the old one, or (from 5.4.5 on) distances from its bottom. The record below
- * the first call is corrected last, and names the bottom itself. */
+/* While a stack moves, call records name slots of the old one, or (from 5.4.5 on) distances from its bottom, which they become one by
+ * one before it is moved. The record below the first call is changed last, and names the bottom itself. */
 static uint64_t slot_in_new_stack(walk_t *walk, const walk_state_t *state, uint64_t func) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   uint64_t bottom;
   if (l->ci_previous == LAYOUT_ABSENT) return 0;
+  if (state->stack_end > state->stack && func < state->stack_end - state->stack) return state->stack + func;
   if (!walk_read(walk->memory, &bottom, state->first + l->ci_func, sizeof bottom, WALK_LIVE)) return 0;
   if (bottom == state->stack || func <= bottom) return 0;
   return state->stack + (func - bottom);

@@ -114,6 +114,22 @@ static void a_stack_about_to_be_moved_is_read(void **state) {
   for_each_image(name_distances);
 }
 
+/* They do so from the topmost record down. */
+static void name_distances_one_by_one(image_t *image) {
+  const layout_puc_t *l = &image_layout(image->layout)->puc;
+  if (!is_linked(image)) return;
+  walk_state_t s = walk.states[0];
+  for (uint64_t at = s.call; at != s.first; at = get(at + l->ci_previous)) {
+    if (!put(at + l->ci_func, get(at + l->ci_func) - s.stack)) return;
+    expect_stack(image, 0, "slots of the upper calls are distances");
+  }
+}
+
+static void a_stack_half_prepared_to_be_moved_is_read(void **state) {
+  (void)state;
+  for_each_image(name_distances_one_by_one);
+}
+
 static void name_old_slots(image_t *image) {
   if (is_linked(image) && rename_slots(image, walk.states[0].stack + ((uint64_t)1 << 32)))
     expect_stack(image, 0, "slots are of the old stack");
@@ -165,6 +181,7 @@ static void a_frame_that_returns_is_left_out(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_coroutine_at_the_same_place_had_other_resumers),
     cmocka_unit_test(a_stack_about_to_be_moved_is_read),
+    cmocka_unit_test(a_stack_half_prepared_to_be_moved_is_read),
     cmocka_unit_test(a_stack_just_moved_is_read),
     cmocka_unit_test(the_base_may_be_in_rbp),
     cmocka_unit_test(a_frame_that_returns_is_left_out),
