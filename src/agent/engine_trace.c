@@ -125,13 +125,26 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
   return false;
 }
 
+static trace_usual_t usual_way(site_reader_t reader) {
+  switch (reader) {
+    case SITE_BY_LIST:
+    case SITE_BY_ARRAY:
+      return TRACE_USUAL_PUC;
+    case SITE_BY_LUAJIT:
+      return TRACE_USUAL_LUAJIT;
+    case SITE_BY_INTERFACE:
+      break;
+  }
+  return TRACE_NONE_USUAL;
+}
+
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   trace_t *t = vm->trace;
   vm->host = host_hook_save(L, 0);
   t->layout = *walk_setup_layout();
   t->site = site_reader(vm->global != 0, &t->layout);
   t->rules = vm->luajit ? TRACE_BY_PLACE : lv_calls_are_numbered() ? TRACE_BY_NUMBER : TRACE_BY_RECORD;
-  t->usual = t->site == SITE_BY_LIST || t->site == SITE_BY_ARRAY;
+  t->usual = usual_way(t->site);
   t->may_count = vm->luajit && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
@@ -191,7 +204,7 @@ static void stop(vm_t *vm, lua_State *L) {
 static void pause_changed(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   uint64_t now = stopwatch_now();
-  t->usual = (t->site == SITE_BY_LIST || t->site == SITE_BY_ARRAY) && !vm->paused;
+  t->usual = vm->paused ? TRACE_NONE_USUAL : usual_way(t->site);
   if (vm->paused) { /* other coroutines keep their hooks, which then do nothing */
     if (t->current != NULL) trace_charge(t, now);
     trace_unhook(vm, L);

@@ -91,6 +91,9 @@ typedef enum {
   TRACE_BY_PLACE   /* LuaJIT: on the stack */
 } trace_rules_t;
 
+/* The short way through the usual event, where the VM's memory can be read and no pause is on; see trace_hook.c. */
+typedef enum { TRACE_NONE_USUAL, TRACE_USUAL_PUC, TRACE_USUAL_LUAJIT } trace_usual_t;
+
 /* What an event costs, in 256ths of a nanosecond, by event and kind of function. */
 typedef struct {
   int64_t call[SITE_KINDS], leave[SITE_KINDS];
@@ -113,7 +116,7 @@ typedef struct trace {
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
-  bool usual; /* the short way may be taken: PUC Lua, its memory can be read, and no pause is on */
+  trace_usual_t usual; /* which short way may be taken */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
   bool counted;      /* LuaJIT: a count hook waits for the end of a C function */

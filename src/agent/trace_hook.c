@@ -22,9 +22,10 @@ bool trace_announce(trace_t *t) {
   vm_t *vm = t->vm;
   if (vm->global == 0) return true;
   if (!vm_index_add(&traced_vms, vm->global, vm)) return false;
-  if (t->site == SITE_BY_LUAJIT || vm_index_count(&traced_vms) != 1) return true;
+  bool luajit = t->layout.family == LAYOUT_LUAJIT;
+  if (vm_index_count(&traced_vms) != 1 || (luajit && t->layout.luajit.pointer != 8)) return true;
   atomic_store(&first.vm, vm);
-  atomic_store(&first.offset, t->layout.puc.state_global);
+  atomic_store(&first.offset, luajit ? t->layout.luajit.state_global : t->layout.puc.state_global);
   atomic_store(&first.global, vm->global);
   return true;
 }
@@ -85,26 +86,15 @@ static inline uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
   return trace_look_up(t, parent, TRACE_TAIL_KEY, 0);
 }
 
-/* `ci` is the call record, `id` what it goes by. */
-static inline bool call_as_usual(trace_t *t, uint64_t ci, uint64_t id, trace_node_t *node, bool tail,
-                                 uint64_t now) {
-  const layout_puc_t *l = &t->layout.puc;
+/* Calls the function at the site from `parent`; in place of the topmost frame if it is a tail call. */
+__attribute__((always_inline)) static inline bool enter_as_usual(trace_t *t, const site_t *site, uint64_t id,
+                                                                 uint32_t parent, trace_node_t *node,
+                                                                 bool tail, uint64_t now) {
   trace_frame_t *top = t->top;
-  uint32_t parent = top->node;
-  if (tail) {
-    if (top->id != id || top->taken_up || top == t->low || node->flags != 0) return false;
-    parent = usual_tail_parent(t, node);
-    if (parent == TRACE_ROOT) return false;
-  } else {
-    uint64_t previous = lv_calls_are_numbered() ? id - 1 : site_load64(ci + l->ci_previous);
-    if (top + 1 == t->high || previous != top->id) return false;
-  }
-  site_t site;
-  site_read_slot(l, site_load64(ci + l->ci_func), &site);
   uint32_t index = t->nodes[parent].recent;
   trace_node_t *child = &t->nodes[index];
-  if (child->key != site.key || child->check != site.check || child->parent != parent) {
-    index = trace_look_up(t, parent, site.key, site.check);
+  if (child->key != site->key || child->check != site->check || child->parent != parent) {
+    index = trace_look_up(t, parent, site->key, site->check);
     if (index == TRACE_ROOT) return false;
     t->nodes[parent].recent = index;
     child = &t->nodes[index];
@@ -125,8 +115,44 @@ static inline bool call_as_usual(trace_t *t, uint64_t ci, uint64_t id, trace_nod
   return true;
 }
 
+/* `ci` is the call record, `id` what it goes by. */
+static inline bool call_as_usual(trace_t *t, uint64_t ci, uint64_t id, trace_node_t *node, bool tail,
+                                 uint64_t now) {
+  const layout_puc_t *l = &t->layout.puc;
+  trace_frame_t *top = t->top;
+  uint32_t parent = top->node;
+  if (tail) {
+    if (top->id != id || top->taken_up || top == t->low || node->flags != 0) return false;
+    parent = usual_tail_parent(t, node);
+    if (parent == TRACE_ROOT) return false;
+  } else {
+    uint64_t previous = lv_calls_are_numbered() ? id - 1 : site_load64(ci + l->ci_previous);
+    if (top + 1 == t->high || previous != top->id) return false;
+  }
+  site_t site;
+  site_read_slot(l, site_load64(ci + l->ci_func), &site);
+  return enter_as_usual(t, &site, id, parent, node, tail, now);
+}
+
+/* LuaJIT: between functions written in Lua. Where others are concerned a count hook is needed, or it is no more. */
+static inline bool take_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
+  const layout_luajit_t *l = &t->layout.luajit;
+  trace_frame_t *top = t->top;
+  trace_node_t *node = &t->nodes[top->node];
+  uint64_t id = site_luajit_call_id(l, L, lv_call_id(ar));
+  if (top == t->low || node->kind != SITE_LUA || node->labels != t->current->labels) return false;
+  if (ar->event == LUA_HOOKRET)
+    return t->nodes[top[-1].node].kind == SITE_LUA && return_as_usual(t, id, node, now);
+  if (ar->event != LUA_HOOKCALL || id <= top->id || top + 1 == t->high) return false;
+  site_t site;
+  site_read_luajit(l, L, &site);
+  return site.kind == SITE_LUA && enter_as_usual(t, &site, id, top->node, node, false, now);
+}
+
 static inline bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
-  if (t->current == NULL || t->current->L != L || !t->usual || now < t->last) return false;
+  if (t->current == NULL || t->current->L != L || now < t->last) return false;
+  if (t->usual == TRACE_USUAL_LUAJIT) return take_usual_luajit(t, L, ar, now);
+  if (t->usual != TRACE_USUAL_PUC) return false;
   trace_node_t *node = &t->nodes[t->top->node];
   uint64_t ci = site_load64((uint64_t)(uintptr_t)L + t->layout.puc.state_ci);
   uint64_t id = lv_calls_are_numbered() ? lv_call_id(ar) : ci;

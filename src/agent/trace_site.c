@@ -5,9 +5,6 @@
 #include "agent/function.h"
 #include "agent/vm.h"
 
-#define BUILTIN_KEY ((uint64_t)1 << 63) /* as walked_key() has it */
-#define LUAJIT_ADDRESS (((uint64_t)1 << 47) - 1)
-
 site_reader_t site_reader(bool walkable, const layout_t *layout) {
   if (!walkable) return SITE_BY_INTERFACE;
   if (layout->family == LAYOUT_LUAJIT) return SITE_BY_LUAJIT;
@@ -16,41 +13,9 @@ site_reader_t site_reader(bool walkable, const layout_t *layout) {
 
 /* -- functions ---------------------------------------------------------------------------------------------------- */
 
-static void read_luajit_function(const layout_luajit_t *l, uint64_t function, site_t *site) {
-  uint8_t ffid = site_load8(function + l->function_ffid);
-  if (ffid == 0) {
-    uint64_t pc =
-        l->pointer == 8 ? site_load64(function + l->function_pc) : site_load32(function + l->function_pc);
-    uint64_t proto = pc - l->proto_size;
-    uint64_t source =
-        l->pointer == 8 ? site_load64(proto + l->proto_source) : site_load32(proto + l->proto_source);
-    site->kind = SITE_LUA;
-    site->key = proto;
-    site->check = source ^ (uint64_t)site_load32(proto + l->proto_line) << 47 ^
-                  site_load32(proto + l->proto_code_count);
-  } else if (ffid == 1) {
-    site_set_c(site_load64(function + l->function_code), site);
-  } else {
-    site_set_c(BUILTIN_KEY | ffid, site);
-  }
-}
-
-/* LuaJIT announces a function with variable arguments before it copies its frame upwards, and from then on means the copy: both
- * are the one call, and go by the place of the first. */
-static uint64_t luajit_call_id(const layout_luajit_t *l, lua_State *L, uint64_t id) {
-  enum { TYPE = 7, VARARG = 3, SLOT = 8 };
-  uint64_t state = (uint64_t)(uintptr_t)L;
-  uint64_t stack =
-      l->pointer == 8 ? site_load64(state + l->state_stack) : site_load32(state + l->state_stack);
-  uint64_t slot = stack + id * SLOT;
-  uint64_t link = l->pointer == 8 ? site_load64(slot) : site_load32(slot + 4);
-  uint64_t distance = (link & ~(uint64_t)TYPE) / SLOT;
-  return (link & TYPE) == VARARG && distance < id ? id - distance : id;
-}
-
 uint64_t site_call_id(site_reader_t reader, const layout_t *layout, lua_State *L, const lua_Debug *ar) {
   uint64_t id = lv_call_id(ar);
-  return reader == SITE_BY_LUAJIT && id != 0 ? luajit_call_id(&layout->luajit, L, id) : id;
+  return reader == SITE_BY_LUAJIT && id != 0 ? site_luajit_call_id(&layout->luajit, L, id) : id;
 }
 
 /* -- calls -------------------------------------------------------------------------------------------------------- */
@@ -71,7 +36,7 @@ static void read_by_interface(struct vm *vm, lua_State *L, lua_Debug *ar, int le
 
 void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
                      bool function_too, site_t *site) {
-  uint64_t state = (uint64_t)(uintptr_t)L, base;
+  uint64_t state = (uint64_t)(uintptr_t)L;
   if (reader == SITE_BY_INTERFACE) {
     read_by_interface(vm, L, ar, 0, site);
     return;
@@ -84,10 +49,7 @@ void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout
                    site);
     return;
   }
-  base = site_load64(state + layout->luajit.state_base);
-  read_luajit_function(
-      &layout->luajit,
-      layout->luajit.pointer == 8 ? site_load64(base - 16) & LUAJIT_ADDRESS : site_load32(base - 8), site);
+  site_read_luajit(&layout->luajit, L, site);
 }
 
 void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,
@@ -104,7 +66,7 @@ void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layou
         site_set_proto(&layout->puc, site_load64(object + layout->puc.closure_proto), site);
       break;
     case SITE_BY_LUAJIT:
-      read_luajit_function(&layout->luajit, object, site);
+      site_set_luajit(&layout->luajit, object, site);
       break;
     case SITE_BY_INTERFACE:
       if (lua_getinfo(L, "S", ar)) site->key = function_of_frame(vm, L, ar, level);
@@ -120,6 +82,6 @@ void site_frame(site_t *site) {
   site->frame = (walk_frame_t){.kind = WALK_C, .code = site->key};
   if (site->kind == SITE_LUA)
     site->frame = (walk_frame_t){.kind = WALK_LUA, .proto = site->key};
-  else if (site->key & BUILTIN_KEY)
+  else if (site->key & SITE_BUILTIN_KEY)
     site->frame = (walk_frame_t){.kind = WALK_BUILTIN, .ffid = (uint32_t)(site->key & 0xff)};
 }

@@ -11,6 +11,8 @@
 
 struct vm;
 
+#define SITE_BUILTIN_KEY ((uint64_t)1 << 63) /* as walked_key() has it */
+
 typedef enum { SITE_LUA, SITE_C, SITE_PSEUDO, SITE_KINDS } site_kind_t;
 
 typedef struct {
@@ -81,6 +83,45 @@ static inline void site_read_slot(const layout_puc_t *l, uint64_t slot, site_t *
   else
     site_set_closure(
         l, value, l->tag_lua == l->tag_c ? site_load8(value + l->closure_is_c) != 0 : tag == l->tag_c, site);
+}
+
+/* A reference of LuaJIT's. */
+static inline uint64_t site_load_ref(const layout_luajit_t *l, uint64_t at) {
+  return l->pointer == 8 ? site_load64(at) : site_load32(at);
+}
+
+static inline void site_set_luajit(const layout_luajit_t *l, uint64_t function, site_t *site) {
+  uint8_t ffid = site_load8(function + l->function_ffid);
+  if (ffid == 0) {
+    uint64_t proto = site_load_ref(l, function + l->function_pc) - l->proto_size;
+    uint64_t source = site_load_ref(l, proto + l->proto_source);
+    site->kind = SITE_LUA;
+    site->key = proto;
+    site->check = source ^ (uint64_t)site_load32(proto + l->proto_line) << 47 ^
+                  site_load32(proto + l->proto_code_count);
+  } else if (ffid == 1) {
+    site_set_c(site_load64(function + l->function_code), site);
+  } else {
+    site_set_c(SITE_BUILTIN_KEY | ffid, site);
+  }
+}
+
+/* LuaJIT announces a function with variable arguments before it copies its frame upwards, and from then on means the copy: both
+ * are the one call, and go by the place of the first. */
+static inline uint64_t site_luajit_call_id(const layout_luajit_t *l, lua_State *L, uint64_t id) {
+  enum { TYPE = 7, VARARG = 3, SLOT = 8 };
+  uint64_t state = (uint64_t)(uintptr_t)L;
+  uint64_t slot = site_load_ref(l, state + l->state_stack) + id * SLOT;
+  uint64_t link = l->pointer == 8 ? site_load64(slot) : site_load32(slot + 4);
+  uint64_t distance = (link & ~(uint64_t)TYPE) / SLOT;
+  return (link & TYPE) == VARARG && distance < id ? id - distance : id;
+}
+
+/* The function of the running call. */
+static inline void site_read_luajit(const layout_luajit_t *l, lua_State *L, site_t *site) {
+  const uint64_t address = ((uint64_t)1 << 47) - 1;
+  uint64_t base = site_load64((uint64_t)(uintptr_t)L + l->state_base);
+  site_set_luajit(l, l->pointer == 8 ? site_load64(base - 16) & address : site_load32(base - 8), site);
 }
 
 void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
