@@ -13,7 +13,7 @@ WALK_LOCAL bool read_ref(walk_t *walk, uint64_t at, walk_trust_t trust, uint64_t
 
 /* What a VM that runs may be about to change, and one that stands in its allocator is not. */
 static walk_trust_t trust_of_vm(const walk_t *walk) {
-  return is_calm(walk) ? WALK_LIVE : WALK_GUESS;
+  return is_calm(walk) ? WALK_LIVE : WALK_LEAD;
 }
 
 /* -- states ------------------------------------------------------------------------------------------------ */
@@ -136,7 +136,8 @@ WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, ui
   if (!walk_given(walk) || !walk_given(state)) return false;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + 64 * SLOT) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
-  return link.function == state->state || read_object(walk, link.function, trust_of_vm(walk), &frame);
+  return link.function == state->state ||
+         read_object(walk, link.function, is_calm(walk) ? WALK_LIVE : WALK_GUESS, &frame);
 }
 
 WALK_LOCAL uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
@@ -301,7 +302,7 @@ WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
   if ((link & LINK_TYPE_P) == LINK_CONT) {
     if (two_slots(walk)) return walk_read(walk->memory, &pc, f - 2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
-    return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_GUESS) ? pc : 0;
+    return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_LEAD) ? pc : 0;
   }
   return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;
 }
@@ -320,7 +321,7 @@ WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
  * is moving the stack: the allocator writes into the old one as soon as it is free. */
 static walk_trust_t trust_at(const walk_t *walk, uint32_t depth, bool running) {
   if (is_calm(walk)) return WALK_LIVE;
-  return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_GUESS : WALK_LIVE;
+  return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_LEAD : WALK_LIVE;
 }
 
 WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {

@@ -90,7 +90,7 @@ WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   tail_field_t tail = tail_field(walk, l);
   len = most(len, tail.offset + tail.bytes);
   /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
-  if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_GUESS))
+  if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_LEAD))
     return false;
   *out =
       (puc_call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
@@ -139,7 +139,7 @@ static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, 
   uint64_t words[SLOT_BYTES / 8];
   /* while calm a slot inside the stack is whole; outside it is a distance, of a stack that is being moved (5.4.5 on) */
   walk_trust_t slot_trust =
-      is_calm(walk) && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_GUESS;
+      is_calm(walk) && slot >= walk->calm_low && slot < walk->calm_high ? WALK_LIVE : WALK_LEAD;
   if (!walk_read_slots(walk, words, slot, SLOT_BYTES, slot_trust)) return WALK_BAD_SLOT;
   uint64_t value = words[0];
   uint32_t tag = l->tag_bytes == 1 ? (uint8_t)words[1] : (uint32_t)words[1];
@@ -181,7 +181,7 @@ WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state) {
   walk_frame_t frame;
   puc_expect(walk, state);
   if (state->call == state->first || !puc_read_call(walk, state->call, &call)) return false;
-  if (puc_read_called(walk, state, call.func, is_calm(walk) ? WALK_LIVE : WALK_GUESS, 0, &frame) != WALK_OK)
+  if (puc_read_called(walk, state, call.func, is_calm(walk) ? WALK_LIVE : WALK_LEAD, 0, &frame) != WALK_OK)
     return false;
   return frame.kind == WALK_LUA || is_inert(walk, frame.code);
 }
@@ -287,7 +287,7 @@ static long step_call(uint32_t depth, void *context) {
   if (!puc_read_call(walk, calls->at, &call)) return end_calls(calls, WALK_BAD_CALLINFO);
   walk_frame_t *frame = &walk->frames[count];
   /* The topmost call may be in the making: its record is published before its slot is set. */
-  walk_trust_t trust = top && calls->running && !is_calm(walk) ? WALK_GUESS : WALK_LIVE;
+  walk_trust_t trust = top && calls->running && !is_calm(walk) ? WALK_LEAD : WALK_LIVE;
   walk_reason_t reason = puc_read_called(walk, calls->state, call.func, trust, calls->inner, frame);
   if (reason == WALK_OK) {
     walk->frame_count = calls->inner = count + 1;

@@ -206,11 +206,11 @@ static bool is_settled(walk_t *walk) {
 static void find_innermost(walk_t *walk) {
   if (layout_of(walk)->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
-    if (current != 0) consider(walk, current, is_calm(walk) ? WALK_LIVE : WALK_GUESS, false);
+    if (current != 0) consider(walk, current, is_calm(walk) ? WALK_LIVE : WALK_LEAD, false);
   }
   if (walk->likely_main != 0) consider(walk, walk->likely_main, WALK_LIVE, false);
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
-    consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_GUESS, false);
+    consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_LEAD, false);
   if (is_settled(walk)) return;
   for (uint32_t i = 0; i < WALK_MAX_REGISTERS && i < walk->registers.count; i++)
     if (is_plausible(walk, walk->registers.values[i])) look_at(walk, walk->registers.values[i]);
@@ -230,7 +230,7 @@ static bool take_last_resumers(walk_t *walk, const walk_state_t *state) {
     walk_state_t now;
     const walk_state_t *last = &walk->last[l];
     bool unprotected = last->place == walk->stack_high - 1;
-    walk_trust_t trust = walk->last_is_alive ? WALK_LIVE : WALK_GUESS;
+    walk_trust_t trust = walk->last_is_alive ? WALK_LIVE : WALK_LEAD;
     if (!walk_state(walk, last->state, trust, &now) || now.global != last->global || now.call != last->call)
       return false;
     if (unprotected ? now.place != 0 : now.place != last->place) return false;

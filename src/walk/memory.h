@@ -8,8 +8,9 @@
 
 /* What is known of an address before it is read. */
 typedef enum {
-  WALK_GUESS, /* may lead nowhere */
-  WALK_LIVE   /* a live object of the VM leads there: in the own process a plain load will do */
+  WALK_GUESS, /* may lead anywhere */
+  WALK_LEAD, /* the VM leads there, or did a moment ago: it may be gone, but nobody else than the VM's thread lets it go */
+  WALK_LIVE /* a live object of the VM leads there: in the own process a plain load will do */
 } walk_trust_t;
 
 /* Places that are read from their top downwards, piece by piece: worth fetching in larger pieces. */

@@ -2,14 +2,25 @@
 /* Reading the own process; see memory_own.h. Runs in signal handlers: no malloc, no locks, no stdio. */
 #include "walk/memory_own.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 
 static bool read_by_kernel(const memory_own_t *own, void *to, uint64_t from, size_t len) {
   struct iovec local = {to, len}, remote = {(void *)(uintptr_t)from, len};
   return process_vm_readv(own->pid, &local, 1, &remote, 1, 0) == (ssize_t)len;
+}
+
+/* Asks the kernel to set the signal mask from there, in a way there is none of. It reads the set first: EFAULT where that cannot be
+ * done, EINVAL where it can, and nothing is changed. That takes a fifth of the time of a read through the kernel. */
+static bool is_readable(uint64_t address) {
+  enum { NO_SUCH_WAY = -1, SET_BYTES = 8 };
+  return syscall(SYS_rt_sigprocmask, NO_SUCH_WAY, (void *)(uintptr_t)address, NULL, SET_BYTES) == -1 &&
+         errno == EINVAL;
 }
 
 /* The piece of the region that ends where the reader is now: what follows lies below. */
@@ -46,6 +57,21 @@ static bool read_page(memory_own_t *own, void *to, uint64_t from, uint32_t len) 
   }
   if (!read_by_kernel(own, to, from, len)) return false;
   *slot = page;
+  return true;
+}
+
+static bool ask_for_page(memory_own_t *own, uint64_t page) {
+  uint64_t *slot = &own->pages[page % MEMORY_PAGES];
+  if (*slot == page) return true;
+  if (!is_readable(page * PAGE)) return false;
+  *slot = page;
+  return true;
+}
+
+static bool read_lead(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
+  for (uint64_t page = from / PAGE; page <= (from + len - 1) / PAGE; page++)
+    if (!ask_for_page(own, page)) return false;
+  load(to, from, len);
   return true;
 }
 
@@ -88,6 +114,7 @@ static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t le
     load(to, from, len);
     return true;
   }
+  if (!own->strict && own->may_ask && trust == WALK_LEAD) return read_lead(own, to, from, len);
   if (own->calm && is_mapped_while_calm(own, from, len)) {
     load(to, from, len);
     return true;
@@ -113,6 +140,7 @@ static void expect(walk_memory_t *memory, walk_region_t region, uint64_t low, ui
 void memory_own_init(memory_own_t *own, pid_t pid) {
   own->memory = (walk_memory_t){.read = read_own, .expect = expect};
   own->pid = pid;
+  own->may_ask = is_readable((uint64_t)(uintptr_t)own) && !is_readable(PAGE);
   memory_own_begin(own, true, 0, 0);
 }
 

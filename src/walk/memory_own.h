@@ -2,8 +2,8 @@
 /* The memory of the own process, read in a signal handler or by another thread of it.
  *
  * Guesses are read through the kernel (process_vm_readv), which fails where a load would fault: no fault handler, so the
- * host's is its own. What live objects lead to is loaded directly, unless `strict`: then the VM may run on meanwhile, and
- * everything goes through the kernel. Async-signal-safe; one user at a time. */
+ * host's is its own. Where the VM leads, the kernel is asked once for each page whether it can be read. What live objects lead to is
+ * loaded directly. Unless `strict`: then the VM may run on meanwhile, and everything goes through the kernel. Async-signal-safe; one user at a time. */
 #ifndef LUAPULSE_WALK_MEMORY_OWN_H
 #define LUAPULSE_WALK_MEMORY_OWN_H
 
@@ -24,13 +24,14 @@ typedef struct {
   walk_memory_t memory; /* first */
   pid_t pid;            /* of this process */
   bool strict;
+  bool may_ask; /* the kernel tells of a page whether it can be read */
   bool
       calm; /* the walk is called by the VM's own thread, from its allocator: its stacks are whole and mapped … */
   uint64_t vm_low, vm_high;       /* … and so is this */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
   uint64_t pages
-      [MEMORY_PAGES]; /* read in this walk already: mapped, because the thread that would unmap is this one */
+      [MEMORY_PAGES]; /* known in this walk to be mapped, because the thread that would unmap is this one */
 } memory_own_t;
 
 void memory_own_init(memory_own_t *own, pid_t pid);
