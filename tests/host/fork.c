@@ -136,7 +136,7 @@ static void fork_while_others_start(void) {
       alarm(60);
       CHECK(ticker_join(&listener, 100, 1, NULL));
       ticker_leave(&listener);
-      if (HOST_SANITIZED) /* its allocator's own locks may be held for ever by threads that are gone, and _exit() takes them */
+      if (SANITIZED_ADDRESS) /* its allocator's own locks may be held for ever by threads that are gone, and _exit() takes them */
         syscall(SYS_exit_group, 0);
       host_start(L, LUAPULSE_CLOCK_CPU);
       host_sample(L, 1);

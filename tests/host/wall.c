@@ -179,7 +179,7 @@ static void the_thread_ends(void) {
   host_start(L, LUAPULSE_CLOCK_CPU); /* a host of one thread stays one */
   CHECK(count_threads() == before);
   luapulse_profile_free(host_stop(L));
-  if (HOST_SANITIZED) { /* its heap may stay locked in the child of a process with threads */
+  if (SANITIZED_ADDRESS) { /* its heap may stay locked in the child of a process with threads */
     lua_close(L);
     return;
   }

@@ -159,9 +159,9 @@ static leaks_t *find(const session_t *s, leak_by_t by) {
   return l;
 }
 
-enum { SESSIONS = 100 };
+enum { SESSIONS = FEWER(100) };
 
-/* How often in so many sessions it is said to grow. */
+/* How often in a hundred sessions it is said to grow. */
 static int times_growing(program_t *program, int cycles, double mean) {
   int count = 0;
   for (unsigned seed = 0; seed < SESSIONS; seed++) {
@@ -173,7 +173,7 @@ static int times_growing(program_t *program, int cycles, double mean) {
     leak_free(l);
     profile_free(s.profile);
   }
-  return count;
+  return count * 100 / SESSIONS;
 }
 
 static const int lengths[] = {16, 17, 24, 31, 33, 40, 63, 65, 100};
