@@ -59,7 +59,7 @@ static void child(lua_State *L, int number) {
 }
 
 static void storm(const host_way_t *way) {
-  enum { CHILDREN = 60 };
+  enum { CHILDREN = FEWER(60) };
   lua_State *L = host_open();
   host_run(L, host_keep_library);
   timer_t ticks = host_watch_ticks();
