@@ -172,6 +172,7 @@ HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*
 SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
+THREADED  := threads tracing heap_threads life wall host_state
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
 	@:
@@ -209,7 +210,7 @@ check: test-deps
 test: test-deps
 	@$(MAKE) --no-print-directory $(CORES) tests-build
 	@$(MAKE) --no-print-directory $(CORES) SANITIZE=address,undefined tests-build
-	@$(MAKE) --no-print-directory $(CORES) SANITIZE=thread build/sanitize-thread/tests/host/threads build/sanitize-thread/tests/host/tracing build/sanitize-thread/tests/host/heap_threads
+	@$(MAKE) --no-print-directory $(CORES) SANITIZE=thread $(THREADED:%=build/sanitize-thread/tests/host/%)
 	@tests/run $(T)
 
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.
