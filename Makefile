@@ -44,10 +44,13 @@ CLI_OBJ  := $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH) $(CLI)) $(B)/obj/gen/pro
 MODULES  := $(foreach v,$(LUAS),$(B)/lua/$(v)/luapulse.so)
 ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 
+# `make` without -j builds with as many processes as there are processors; -j1 and the like are obeyed.
+CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 export CC
 .PHONY: all build tests-build install-files deps test-deps demo test check bench soak fuzz walk-record install uninstall clean help lint format
 all: deps
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory $(CORES) build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
 	@:
 
@@ -109,7 +112,7 @@ $(foreach v,$(LUAS),$(eval $(call lua_module,$(v))))
 # -- see it work ----------------------------------------------------------------------------------------------------
 
 demo: deps
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory $(CORES) build
 	@echo; echo 'Profiling examples/shop.lua on lua5.4:'; echo
 	@build/luapulse run -q -o demo.html -o demo.pb.gz -- lua5.4 examples/shop.lua
 	@echo; build/luapulse report --top 12 demo.pb.gz
@@ -120,7 +123,7 @@ demo: deps
 	@echo '  go tool pprof -http=: demo.pb.gz'
 
 bench: test-deps
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory $(CORES) build
 	@bench/accuracy
 	@echo
 	@$(CC) -O2 -o build/ticks bench/ticks.c && build/ticks 100 && build/ticks 1000
@@ -169,6 +172,7 @@ HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*
 SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
+THREADED  := threads tracing heap_threads life wall host_state
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
 	@:
@@ -201,12 +205,12 @@ endef
 $(foreach v,$(LUAS),$(eval $(call support_module,$(v))))
 
 check: test-deps
-	@$(MAKE) --no-print-directory tests-build
+	@$(MAKE) --no-print-directory $(CORES) tests-build
 	@tests/run --quick $(T)
 test: test-deps
-	@$(MAKE) --no-print-directory tests-build
-	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
-	@$(MAKE) --no-print-directory SANITIZE=thread build/sanitize-thread/tests/host/threads build/sanitize-thread/tests/host/tracing build/sanitize-thread/tests/host/heap_threads
+	@$(MAKE) --no-print-directory $(CORES) tests-build
+	@$(MAKE) --no-print-directory $(CORES) SANITIZE=address,undefined tests-build
+	@$(MAKE) --no-print-directory $(CORES) SANITIZE=thread $(THREADED:%=build/sanitize-thread/tests/host/%)
 	@tests/run $(T)
 
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.
@@ -214,13 +218,13 @@ FUZZ_SECONDS ?= 300
 fuzz: test-deps
 	@scripts/fuzz $(FUZZ_SECONDS)
 soak: test-deps
-	@$(MAKE) --no-print-directory SANITIZE=address,undefined tests-build
+	@$(MAKE) --no-print-directory $(CORES) SANITIZE=address,undefined tests-build
 	@scripts/soak
 
 format:
 	clang-format -i src/*/*.[ch] src/attach/bpf/*.[ch] include/*.h tests/*/*.[ch] examples/*.c
 lint: test-deps
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory $(CORES) build
 	@scripts/lint
 
 help:

@@ -39,7 +39,10 @@ void tick_event_give_up(tick_event_t *event) {
   atomic_store(&event->does, NO_EVENT);
 }
 
+/* Who starts the ticker of another thread arms its event for it. What was written until then is the handler's from here on: it
+ * reads `does` first, so that is written, as it is. */
 static void arm(tick_event_t *event, uint64_t gap, unsigned ticks) {
+  atomic_fetch_add(&event->does, 0);
   if (!perf_clock_set(atomic_load(&event->fd), gap, ticks)) tick_event_give_up(event);
 }
 

@@ -112,20 +112,24 @@ typedef struct vm {
   bool has_labels;
 
   bool luajit;
-  bool jit_was_on; /* the instructions clock turned it off */
+  bool jit_was_on;       /* the instructions clock turned it off */
+  bool wall;             /* the clock is the wall's */
+  bool region_is_shared; /* handed in by `luapulse run`: read by the parent, not unmapped */
+  bool names_wanted;     /* a function without a good name was seen since the last search */
 
   luapulse_profile_options_t options;
   random_t random;
   live_t live;
   void *region;
   size_t region_size;
-  bool region_is_shared; /* handed in by `luapulse run`: read by the parent, not unmapped */
-  size_t charged;        /* bytes taken from the process budget */
+  size_t charged; /* bytes taken from the process budget */
   scratch_t *scratch;
   live_ref_t truncated_function;
-  live_ref_t outside_node;     /* the stack of samples taken while no Lua function ran */
-  uint64_t started;            /* monotonic, ns */
-  _Atomic uint64_t not_before; /* thread CPU time from which samples count: start or the last resume … */
+  live_ref_t outside_node;       /* the stack of samples taken while no Lua function ran */
+  live_ref_t unreadable_node;    /* the stack of samples whose stack could not be read */
+  live_ref_t collector_function; /* [gc] */
+  uint64_t started;              /* monotonic, ns */
+  _Atomic uint64_t not_before;   /* thread CPU time from which samples count: start or the last resume … */
   _Atomic pid_t
       not_before_thread; /* … on this thread: clocks of threads have nothing to do with each other */
   _Atomic uint64_t samples;
@@ -136,21 +140,18 @@ typedef struct vm {
   uint64_t main_state;   /* its main thread */
   struct walker *walker; /* of the thread that called start */
   _Atomic pid_t home;    /* thread it was last seen on */
+  pid_t wait_thread;     /* the last wait counted: while nothing has moved, it goes on */
   _Atomic uint64_t rejects[WALK_REASONS];
-  bool wall;                               /* the clock is the wall's */
   uint64_t wall_last;                      /* monotonic time up to which waiting was counted; the watcher's */
   _Atomic uint64_t wall_due;               /* ns the thread was seen running, for its next tick to take */
   live_ref_t sampled_node, sampled_labels; /* of the last walked sample */
-  pid_t wait_thread;                       /* the last wait counted: while nothing has moved, it goes on */
-  uint64_t wait_sp, wait_cpu_time;
+  uint64_t wait_sp, wait_cpu_time;         /* of wait_thread then */
   uint64_t watched_samples, watched_activity; /* when the watcher last looked */
-  live_ref_t unreadable_node;                 /* the stack of samples whose stack could not be read */
   size_t raw_label_count, raw_labels_set;
   char note[160]; /* why the walker does not serve; "" when it does or was not asked for */
 
   struct trace *trace; /* tracing: NULL while there is none */
   struct heap *heap;   /* the allocator's wrapper, NULL while there is none; outlives sessions, see heap.h */
-  live_ref_t collector_function; /* [gc] */
 
   /* the instructions clock */
   rate_limit_t rate_limit;
@@ -158,7 +159,6 @@ typedef struct vm {
   int64_t host_left; /* instructions until its count event */
 
   uint64_t names_due; /* monotonic time before which package.loaded is not searched again */
-  bool names_wanted;  /* a function without a good name was seen since the last search */
 } vm_t;
 
 /* The VM's state, or NULL when it has none (was never profiled, or is closing). No allocation. */

@@ -218,8 +218,9 @@ static bool fail(parser_t *p, const char *what, const char *word, size_t len) {
   return false;
 }
 
-/* The next word of the line, NULL at its end. Words are separated by blanks; a quoted one may hold them. */
+/* The next word of the line, NULL with length 0 at its end. Words are separated by blanks; a quoted one may hold them. */
 static const char *next_word(parser_t *p, size_t *len) {
+  *len = 0;
   while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r')) p->at++;
   if (p->at == p->end || *p->at == '\n' || *p->at == '#') return NULL;
   const char *start = p->at;

@@ -4,6 +4,12 @@ local t = { runtime = os.getenv("RUNTIME") or "?" }
 t.is_luajit = type(rawget(_G, "jit")) == "table"
 t.version = t.is_luajit and "LuaJIT" or _VERSION
 
+-- tests/agent/with tells the sanitizers what to do by it
+t.sanitized = os.getenv("ASAN_OPTIONS") ~= nil
+
+-- So many rounds; a tenth under a sanitizer, as FEWER() of tests/sanitized.h.
+function t.fewer(rounds) return t.sanitized and math.ceil(rounds / 10) or rounds end
+
 local names, tests = {}, {}
 
 function t.test(name, body)

@@ -382,7 +382,7 @@ static void no_address_space(void) {
   CHECK(luapulse_start(L, &options, &error) == -1);
   CHECK_WORDS(error, "max_memory_bytes");
   host_check_untouched(L);
-  if (!HOST_SANITIZED) { /* the sanitizer itself needs address space */
+  if (!SANITIZED_ADDRESS) { /* the sanitizer itself needs address space */
     struct rlimit old, none;
     CHECK(getrlimit(RLIMIT_AS, &old) == 0);
     none = old;

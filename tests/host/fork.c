@@ -59,7 +59,7 @@ static void child(lua_State *L, int number) {
 }
 
 static void storm(const host_way_t *way) {
-  enum { CHILDREN = 60 };
+  enum { CHILDREN = FEWER(60) };
   lua_State *L = host_open();
   host_run(L, host_keep_library);
   timer_t ticks = host_watch_ticks();
@@ -136,7 +136,7 @@ static void fork_while_others_start(void) {
       alarm(60);
       CHECK(ticker_join(&listener, 100, 1, NULL));
       ticker_leave(&listener);
-      if (HOST_SANITIZED) /* its allocator's own locks may be held for ever by threads that are gone, and _exit() takes them */
+      if (SANITIZED_ADDRESS) /* its allocator's own locks may be held for ever by threads that are gone, and _exit() takes them */
         syscall(SYS_exit_group, 0);
       host_start(L, LUAPULSE_CLOCK_CPU);
       host_sample(L, 1);

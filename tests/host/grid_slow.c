@@ -232,12 +232,15 @@ static void a_program_between_ticks_is_seen(void) {
   lua_State *L = open_on_grid(0.25);
   start_at(L, 100);
   uint64_t start = time_thread_cpu();
-  host_call(L, "play_flash", 6);
-  double spent = (double)(time_thread_cpu() - start) * 1e-9;
+  double spent = 0;
+  for (int i = 0; i < 40 && spent < 0.5; i++) { /* where others take the processor, many a flash is missed */
+    host_call(L, "play_flash", 3);
+    spent = (double)(time_thread_cpu() - start) * 1e-9;
+  }
   luapulse_profile_t *profile = host_stop(L);
   double samples = (double)host_total(profile, 0), seen = (double)host_total(profile, 1) * 1e-9;
   printf("%.0f samples of %.3f s of %.3f s\n", samples, seen, spent);
-  /* the first gaps are those of the watch, the last is not over: of 0.6 s they take no fifth */
+  /* the first gaps are those of the watch, the last is not over: of 0.5 s they take no fifth */
   CHECK(samples >= spent * 100 / 2);
   CHECK(seen >= spent * 0.8);
   luapulse_profile_free(profile);

@@ -212,7 +212,7 @@ static void forked_children_with_shared_tables(void) {
 /* Whatever the profiled process was doing when it was killed, its tables can be read, and are right but for what was under way. */
 static void killed_at_any_moment(void) {
   enum { SIZE = 8 << 20 };
-  for (int i = 0; i < 30; i++) {
+  for (int i = 0; i < FEWER(30); i++) {
     void *memory = shared_tables(SIZE);
     live_t live = {0};
     failure_t failure = {""};

@@ -18,16 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../sanitized.h"
 #include "agent/lua_version.h" /* lv_resume and the like: these hosts compile with 5.1 to 5.4 */
 #include "agent/time.h"
 #include "luapulse.h"
 #include "profile/profile.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#define HOST_SANITIZED 1
-#else
-#define HOST_SANITIZED 0
-#endif
 
 #define HOST_UNUSED __attribute__((unused))
 

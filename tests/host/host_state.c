@@ -55,7 +55,7 @@ static void preserve_handlers(bool spare) {
     }
     /* SIGSEGV and its kin stay the sanitizers' where there are any */
     bool fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
-    if (can_be_handled(number) && (number == SIGSEGV || number % 2 == 0) && !(fault && HOST_SANITIZED) &&
+    if (can_be_handled(number) && (number == SIGSEGV || number % 2 == 0) && !(fault && SANITIZED_ADDRESS) &&
         number != SIGALRM && !(spare && number == SIGSTKFLT))
       CHECK(sigaction(number, &action, NULL) == 0);
     if (can_be_handled(number)) CHECK(sigaction(number, NULL, &before[number]) == 0);

@@ -334,7 +334,7 @@ static void start_small(lua_State *L, const host_way_t *way) {
 
 static void *start_and_stop_often(void *argument) {
   unsigned number = *(unsigned *)argument;
-  for (unsigned i = 0; i < 20; i++) {
+  for (unsigned i = 0; i < FEWER(20); i++) {
     lua_State *L = host_open();
     for (unsigned j = 0; j < 5; j++) {
       start_small(L, &host_ways[(number + i + j) % HOST_WAYS]);

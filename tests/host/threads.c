@@ -5,12 +5,6 @@
 
 #include "host.h"
 
-#ifdef __SANITIZE_THREAD__
-enum { HOST_THREAD_SANITIZED = 1 };
-#else
-enum { HOST_THREAD_SANITIZED = 0 };
-#endif
-
 static pthread_t spawn(void *(*run)(void *), void *argument) {
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, run, argument) == 0);
@@ -131,7 +125,7 @@ static void *run_several(void *argument) {
     start_at(states[i], 2000);
   }
   unsigned seen = 0;
-  for (int turn = 0; turn < 60 || (seen < VMS && turn < 6000 && !HOST_THREAD_SANITIZED); turn++) {
+  for (int turn = 0; turn < 60 || (seen < VMS && turn < 6000 && !SANITIZED_THREAD); turn++) {
     seen = 0;
     for (unsigned i = 0; i < VMS; i++) {
       luapulse_status_t status;
@@ -142,7 +136,7 @@ static void *run_several(void *argument) {
   }
   for (unsigned i = 0; i < VMS; i++) {
     luapulse_profile_t *profile = host_stop(states[i]);
-    CHECK(host_total(profile, 0) > 0 || HOST_THREAD_SANITIZED); /* which delays signals at will */
+    CHECK(host_total(profile, 0) > 0 || SANITIZED_THREAD); /* which delays signals at will */
     check_own(profile, number * VMS + i, THREADS * VMS);
     luapulse_profile_free(profile);
     lua_close(states[i]);

@@ -114,8 +114,8 @@ static void nobody_is_interrupted(void) {
       host_call(L, "storm", 0.25);
       host_call(L, "napping", 0.1);
       luapulse_get_status(L, &status);
-    } while (status.samples < 300 && ++rounds < 100);
-    CHECK(status.samples >= 300);
+    } while (status.samples < FEWER(300) && ++rounds < 100);
+    CHECK(status.samples >= FEWER(300));
     luapulse_profile_free(host_stop(L));
     if (interrupted > 0) FAIL("%d waits were interrupted on clock %d", interrupted, (int)clocks[i]);
     lua_close(L);
@@ -179,7 +179,7 @@ static void the_thread_ends(void) {
   host_start(L, LUAPULSE_CLOCK_CPU); /* a host of one thread stays one */
   CHECK(count_threads() == before);
   luapulse_profile_free(host_stop(L));
-  if (HOST_SANITIZED) { /* its heap may stay locked in the child of a process with threads */
+  if (SANITIZED_ADDRESS) { /* its heap may stay locked in the child of a process with threads */
     lua_close(L);
     return;
   }

@@ -320,7 +320,7 @@ static void take_damaged(invented_t *vm, tables_t *tables) {
   set(vm, in_globals(vm), 0, "module", module);
   uint8_t *whole = malloc(vm->used);
   memcpy(whole, vm->bytes, vm->used);
-  for (int round = 0; round < 1000; round++) {
+  for (int round = 0; round < FEWER(1000); round++) {
     vm->reads = 0;
     for (uint32_t i = 0, count = 1 + random_below(12); i < count; i++) {
       uint32_t at = random_below(vm->used - 8);

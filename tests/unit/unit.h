@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "../sanitized.h"
+
 static inline int unit_list(const struct CMUnitTest *tests, size_t count) {
   for (size_t i = 0; i < count; i++) puts(tests[i].name);
   return 0;
