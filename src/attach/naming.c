@@ -11,6 +11,7 @@
 #include "attach/clock.h"
 #include "attach/elf_symbol.h"
 #include "attach/inline_source.h"
+#include "attach/redis_library.h"
 #include "attach/table.h"
 #include "attach/tables.h"
 #include "name/definition.h"
@@ -51,7 +52,8 @@ struct naming {
   file_t files[FILES];
   size_t next_file; /* to be replaced */
   size_t file_bytes;
-  cached_t *cached; /* C functions, by address */
+  cached_t *cached;           /* C functions, by address */
+  redis_library_t *libraries; /* NULL until one is wanted */
 };
 
 naming_t *naming_open(target_t *target, const runtimes_t *runtimes) {
@@ -78,6 +80,7 @@ void naming_close(naming_t *n) {
   if (n == NULL) return;
   for (size_t i = 0; i < FILES; i++) forget_file(n, &n->files[i]);
   tables_free(n->tables);
+  redis_library_free(n->libraries);
   mem_free(n->cached);
   mem_free(n);
 }
@@ -172,6 +175,18 @@ static size_t inline_definition(naming_t *n, const naming_function_t *f, char na
                       : 0;
 }
 
+/* Of a chunk that is a library of Redis. */
+static size_t library_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  const layout_t *aimed = n->target->walk->layout;
+  if (f->runtime >= n->runtimes->count) return 0;
+  if (n->libraries == NULL) n->libraries = redis_library_new();
+  if (n->libraries == NULL) return 0;
+  size_t len = redis_library_name(n->libraries, n->target, &n->runtimes->runtimes[f->runtime], f->proto,
+                                  f->mark, name);
+  target_aim(n->target, aimed, NULL);
+  return len;
+}
+
 size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   char path[PATH_MAX + 64];
   if (f->defined <= 0) return 0;
@@ -180,6 +195,10 @@ size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMI
   if (f->source == NULL || f->source_len < 2 || f->source[0] != '@' || f->source_len > PATH_MAX ||
       memchr(f->source, '\0', f->source_len) != NULL)
     return 0;
+  if (redis_library_is_source(f->source, f->source_len)) {
+    size_t len = library_definition(n, f, name);
+    if (len > 0) return len;
+  }
   snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
            f->source[1] == '/' ? "root" : "cwd/", (int)f->source_len - 1, f->source + 1);
   const file_t *file = file_at(n, path);

@@ -278,7 +278,8 @@ void symbols_met(symbols_t *s) {
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. *placed: that is all the name it has. */
-static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading, bool *placed) {
+static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, const reading_t *reading,
+                          bool *placed) {
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
   place_t file = place_file(reading->source, reading->source_len, chunk);
@@ -289,7 +290,8 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
                               .mark = frame->mark,
                               .defined = reading->defined,
                               .source = reading->source,
-                              .source_len = reading->source_len};
+                              .source_len = reading->source_len,
+                              .runtime = runtime};
   naming_t *naming = naming_of_target(s);
   *placed = false;
   if (reading->defined == 0) {
@@ -350,7 +352,7 @@ static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, const walk_f
   if (!reading.there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
   bool wanted = function == PROFILE_NONE || (*placed && reading.source != NULL && reading.called[0] != '\0');
   if (wanted && aim_at_memory(s, runtime)) {
-    function = enter_lua(s, frame, &reading, placed);
+    function = enter_lua(s, frame, runtime, &reading, placed);
     keep_function(s, frame->proto, frame->mark, function, *placed);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;
