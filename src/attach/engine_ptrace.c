@@ -116,6 +116,7 @@ static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched
                                        .pc = walk != NULL ? walk->registers.pc : 0},
                             .unknown = walk == NULL};
   if (reason == WALK_OK && walk != NULL) {
+    sample.origin.global = walk->states[0].global;
     sample.vmstate = walk->vmstate;
     sample.trace = walk->trace;
     sample.truncated = walk->truncated;

@@ -29,8 +29,10 @@ enum {
 };
 enum {
   TABLES_NS = 1000000000, /* for the tables of all VMs */
-  TABLES_SHARE = 500      /* reading them may cost 1/500 of the time */
+  TABLES_SHARE = 500,     /* reading them may cost 1/500 of the time, … */
+  YOUNG_SHARE = 50        /* … and 1/50 those of VMs that were met a short while ago: */
 };
+static const int64_t young_ns = (int64_t)10 * 1000000000;
 
 /* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
 typedef struct {
@@ -49,6 +51,9 @@ struct naming {
   const runtimes_t *runtimes;
   tables_t *tables;
   int64_t tables_due; /* CLOCK_MONOTONIC, ns: not read again before */
+  int64_t young_due;  /* likewise, those of VMs that may be filling theirs yet */
+  uint32_t entered
+      [RUNTIMES_MAX]; /* of each Lua, the last VM when the tables of all were read: later ones may be filling theirs */
   file_t files[FILES];
   size_t next_file; /* to be replaced */
   size_t file_bytes;
@@ -87,7 +92,8 @@ void naming_close(naming_t *n) {
 
 /* -- names from tables --------------------------------------------------------------------------------------------- */
 
-static void read_tables(naming_t *n) {
+/* Reads those of the VMs that were met since then. Gives what it took, in ns. */
+static int64_t read_tables(naming_t *n, int64_t since) {
   target_t *target = n->target;
   const layout_t *aimed = target->walk->layout;
   int64_t start = clock_now();
@@ -97,11 +103,11 @@ static void read_tables(naming_t *n) {
     if (runtime->layout == NULL || runtime->vms == NULL) continue;
     target_aim(target, runtime->layout, NULL);
     for (size_t k = 0; k < runtime->vms->count; k++)
-      tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
+      if (runtime->vms->vms[k].met >= since)
+        tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
   }
   target_aim(target, aimed, NULL);
-  int64_t end = clock_now();
-  n->tables_due = end + (end - start) * TABLES_SHARE;
+  return clock_now() - start;
 }
 
 /* What coroutine.wrap returns is in no table. It is Lua's own code, and a closure over a coroutine. */
@@ -128,8 +134,13 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
                               .code = f->code,
                               .ffid = (uint16_t)f->ffid};
   const char *held = tables_name(n->tables, &frame);
-  if (held == NULL && clock_now() >= n->tables_due) {
-    read_tables(n);
+  int64_t now = clock_now();
+  bool all = now >= n->tables_due;
+  if (held == NULL && (all || now >= n->young_due)) {
+    int64_t took = read_tables(n, all ? 0 : now - young_ns);
+    now += took;
+    n->young_due = now + took * YOUNG_SHARE;
+    if (all) n->tables_due = now + took * TABLES_SHARE;
     held = tables_name(n->tables, &frame);
   }
   if (held == NULL && f->kind == WALK_C && is_wrapper(n, f)) held = "coroutine.wrap";

@@ -68,7 +68,8 @@ typedef struct {
   uint64_t time;   /* CLOCK_MONOTONIC, ns */
   uint64_t weight; /* CPU time that the sample stands for, ns; 0: the period */
   uint64_t pc; /* in the program's own code, native: where it was, or has called the kernel; 0 when unknown */
-  uint64_t space; /* tells address spaces apart: it changes with exec, a forked child has another */
+  uint64_t space;  /* tells address spaces apart: it changes with exec, a forked child has another */
+  uint64_t global; /* the VM of the innermost coroutine; 0: none was found */
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */
