@@ -346,7 +346,8 @@ static void on_sample(void *context, const engine_sample_t *sample) {
   bool readable = t->runtimes != NULL && !t->executed;
   if (readable) meet_vm(r, t, &sample->origin);
   if (r->options.counts_only) {
-    recording_count(r->recording, sample, collector_has(&t->collector, sample->origin.pc));
+    bool collecting = (sample->origin.flags & WALK_COLLECTING) != 0;
+    recording_count(r->recording, sample, collecting || collector_has(&t->collector, sample->origin.pc));
     return;
   }
   recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
@@ -384,7 +385,7 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->failed = r->failed;
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
-    counts->collectors += r->targets[i]->collector.count > 0;
+    counts->collectors += r->targets[i]->collector.count > 0 || r->targets[i]->collector.by_state;
     counts->waiting += !r->targets[i]->met;
   }
 }

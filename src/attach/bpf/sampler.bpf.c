@@ -306,6 +306,7 @@ int walk_one(struct bpf_perf_event_data *context) {
     reason = walk_frames(walk);
     remember(walk, target, thread);
     walk->origin.global = thread->global;
+    if (walk_is_collecting(walk, thread->global)) walk->origin.flags |= WALK_COLLECTING;
   } else if (turn + 1 < target->runtime_count && turn + 1 < BPF_RUNTIMES) {
     bpf_tail_call(context, &walkers, target->walkers[turn + 1]); /* does not come back */
   }
