@@ -61,11 +61,11 @@ start_libraries() {
   start_redis
   cat >first.lua <<'LUA'
 #!lua name=first
-local function by_order(a, b) local n = 0 for i = 1, 40 do n = n + i % 7 end return a < b end
+local function by_order(a, b) local n = 0 for i = 1, 20 do n = n + i % 7 end return a < b end
 local M = {}
 function M.fill(n)
   local list = {}
-  for i = 1, 20 * n do list[i % n + 1] = (i * 7919) % 1009 end
+  for i = 1, 100 * n do list[i % n + 1] = (i * 7919) % 1009 end
   return list
 end
 redis.register_function('first_sort', function(keys, args)
@@ -88,11 +88,11 @@ redis.register_function(
 LUA
   cat >second.lua <<'LUA'
 #!lua name=second
-local function by_size(x, y) local m = 0 for k = 1, 40 do m = m + k % 7 end return x > y end
+local function by_size(x, y) local m = 0 for k = 1, 20 do m = m + k % 7 end return x > y end
 local second = {}
 function second.make(count)
   local all = {}
-  for k = 1, 20 * count do all[k % count + 1] = (k * 7919) % 1009 end
+  for k = 1, 100 * count do all[k % count + 1] = (k * 7919) % 1009 end
   return all
 end
 redis.register_function('second_sort', function(keys, given)
@@ -116,7 +116,7 @@ test_functions_have_names() {
   local share
   for engine in $ENGINES ptrace; do
     start_libraries
-    ask_on 'FCALL first_sort 0 500' 'FCALL second_sort 0 500' 'FCALL first_table 0 20000'
+    ask_on 'FCALL first_sort 0 500' 'FCALL second_sort 0 500' 'FCALL first_table 0 50000'
     recorded -p "$redis" -F 299 -d 3
     stacks '^first_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_order \(user_function:2\)'
     stacks '^second_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_size \(user_function:2\)'
