@@ -87,9 +87,11 @@ static void find_function(void *context, const char *name, uint64_t start, uint6
 
 void collector_find(collector_t *c, const target_t *target, const runtimes_t *runtimes) {
   c->count = 0;
+  c->by_state = false;
   for (size_t i = 0; i < runtimes->count; i++) {
     const runtime_t *runtime = &runtimes->runtimes[i];
     if (runtime->layout == NULL || runtime->layout->family != LAYOUT_PUC) continue;
+    c->by_state |= runtime->layout->puc.global_gc_stop != LAYOUT_ABSENT;
     const map_t *map = maps_find(&target->maps, runtime->ident.at);
     finding_t finding = {c, 0};
     if (map == NULL || map->inode == 0) continue;

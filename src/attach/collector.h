@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the code of PUC Lua's collector is, by symbols: its VM does not tell when it collects. Stripped programs have none, unless their
- * debug files are installed.
+/* Whether PUC Lua's collector is at work. From 5.4.3 on its VM tells (walk_is_collecting()), before it does not: then where its code is tells,
+ * by symbols. Stripped programs have none, unless their debug files are installed.
  *
- * Limit: what the collector calls elsewhere (free, for one) is not in it, so time in its code is the least it takes. */
+ * Limit: what the collector calls elsewhere (free, for one) is not in its code; of what the VM tells, the beginning of a collection of the young and
+ * the change to that kind are missing. So it is the least that it takes. */
 #ifndef LUAPULSE_ATTACH_COLLECTOR_H
 #define LUAPULSE_ATTACH_COLLECTOR_H
 
@@ -12,7 +13,8 @@ enum { COLLECTOR_RANGES = 64 };
 
 typedef struct {
   walk_range_t ranges[COLLECTOR_RANGES];
-  size_t count; /* 0: not known */
+  size_t count;  /* 0: not known */
+  bool by_state; /* a VM tells */
 } collector_t;
 
 /* Of all PUC Luas of the process. */

@@ -105,8 +105,8 @@ static walk_reason_t walk_thread(const watched_t *w, thread_t *t) {
   return WALK_NO_STATE;
 }
 
-static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched_t *w, pid_t tid,
-                     uint64_t space, uint32_t runtime, walk_reason_t reason) {
+static void hand_out(const ptrace_engine_t *e, walk_t *walk, const watched_t *w, pid_t tid, uint64_t space,
+                     uint32_t runtime, walk_reason_t reason) {
   engine_sample_t sample = {.origin = {.time = (uint64_t)clock_now(),
                                        .space = space,
                                        .pid = w->pid,
@@ -116,6 +116,8 @@ static void hand_out(const ptrace_engine_t *e, const walk_t *walk, const watched
                                        .pc = walk != NULL ? walk->registers.pc : 0},
                             .unknown = walk == NULL};
   if (reason == WALK_OK && walk != NULL) {
+    sample.origin.global = walk->states[0].global;
+    if (walk_is_collecting(walk, sample.origin.global)) sample.origin.flags |= WALK_COLLECTING;
     sample.vmstate = walk->vmstate;
     sample.trace = walk->trace;
     sample.truncated = walk->truncated;

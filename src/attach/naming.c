@@ -11,6 +11,7 @@
 #include "attach/clock.h"
 #include "attach/elf_symbol.h"
 #include "attach/inline_source.h"
+#include "attach/redis_library.h"
 #include "attach/table.h"
 #include "attach/tables.h"
 #include "name/definition.h"
@@ -28,8 +29,10 @@ enum {
 };
 enum {
   TABLES_NS = 1000000000, /* for the tables of all VMs */
-  TABLES_SHARE = 500      /* reading them may cost 1/500 of the time */
+  TABLES_SHARE = 500,     /* reading them may cost 1/500 of the time, … */
+  YOUNG_SHARE = 50        /* … and 1/50 those of VMs that were met a short while ago: */
 };
+static const int64_t young_ns = (int64_t)10 * 1000000000;
 
 /* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
 typedef struct {
@@ -48,10 +51,14 @@ struct naming {
   const runtimes_t *runtimes;
   tables_t *tables;
   int64_t tables_due; /* CLOCK_MONOTONIC, ns: not read again before */
+  int64_t young_due;  /* likewise, those of VMs that may be filling theirs yet */
+  uint32_t entered
+      [RUNTIMES_MAX]; /* of each Lua, the last VM when the tables of all were read: later ones may be filling theirs */
   file_t files[FILES];
   size_t next_file; /* to be replaced */
   size_t file_bytes;
-  cached_t *cached; /* C functions, by address */
+  cached_t *cached;           /* C functions, by address */
+  redis_library_t *libraries; /* NULL until one is wanted */
 };
 
 naming_t *naming_open(target_t *target, const runtimes_t *runtimes) {
@@ -78,13 +85,15 @@ void naming_close(naming_t *n) {
   if (n == NULL) return;
   for (size_t i = 0; i < FILES; i++) forget_file(n, &n->files[i]);
   tables_free(n->tables);
+  redis_library_free(n->libraries);
   mem_free(n->cached);
   mem_free(n);
 }
 
 /* -- names from tables --------------------------------------------------------------------------------------------- */
 
-static void read_tables(naming_t *n) {
+/* Reads those of the VMs that were met since then. Gives what it took, in ns. */
+static int64_t read_tables(naming_t *n, int64_t since) {
   target_t *target = n->target;
   const layout_t *aimed = target->walk->layout;
   int64_t start = clock_now();
@@ -94,11 +103,11 @@ static void read_tables(naming_t *n) {
     if (runtime->layout == NULL || runtime->vms == NULL) continue;
     target_aim(target, runtime->layout, NULL);
     for (size_t k = 0; k < runtime->vms->count; k++)
-      tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
+      if (runtime->vms->vms[k].met >= since)
+        tables_read(n->tables, target->walk, runtime->vms->vms[k].global, start + TABLES_NS);
   }
   target_aim(target, aimed, NULL);
-  int64_t end = clock_now();
-  n->tables_due = end + (end - start) * TABLES_SHARE;
+  return clock_now() - start;
 }
 
 /* What coroutine.wrap returns is in no table. It is Lua's own code, and a closure over a coroutine. */
@@ -125,8 +134,13 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
                               .code = f->code,
                               .ffid = (uint16_t)f->ffid};
   const char *held = tables_name(n->tables, &frame);
-  if (held == NULL && clock_now() >= n->tables_due) {
-    read_tables(n);
+  int64_t now = clock_now();
+  bool all = now >= n->tables_due;
+  if (held == NULL && (all || now >= n->young_due)) {
+    int64_t took = read_tables(n, all ? 0 : now - young_ns);
+    now += took;
+    n->young_due = now + took * YOUNG_SHARE;
+    if (all) n->tables_due = now + took * TABLES_SHARE;
     held = tables_name(n->tables, &frame);
   }
   if (held == NULL && f->kind == WALK_C && is_wrapper(n, f)) held = "coroutine.wrap";
@@ -172,6 +186,18 @@ static size_t inline_definition(naming_t *n, const naming_function_t *f, char na
                       : 0;
 }
 
+/* Of a chunk that is a library of Redis. */
+static size_t library_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
+  const layout_t *aimed = n->target->walk->layout;
+  if (f->runtime >= n->runtimes->count) return 0;
+  if (n->libraries == NULL) n->libraries = redis_library_new();
+  if (n->libraries == NULL) return 0;
+  size_t len = redis_library_name(n->libraries, n->target, &n->runtimes->runtimes[f->runtime], f->proto,
+                                  f->mark, name);
+  target_aim(n->target, aimed, NULL);
+  return len;
+}
+
 size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   char path[PATH_MAX + 64];
   if (f->defined <= 0) return 0;
@@ -180,6 +206,10 @@ size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMI
   if (f->source == NULL || f->source_len < 2 || f->source[0] != '@' || f->source_len > PATH_MAX ||
       memchr(f->source, '\0', f->source_len) != NULL)
     return 0;
+  if (redis_library_is_source(f->source, f->source_len)) {
+    size_t len = library_definition(n, f, name);
+    if (len > 0) return len;
+  }
   snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
            f->source[1] == '/' ? "root" : "cwd/", (int)f->source_len - 1, f->source + 1);
   const file_t *file = file_at(n, path);

@@ -23,7 +23,10 @@ enum {
   REFUSALS = 5,               /* another tracer may hold it for a moment */
   LOOKS = 2, /* into targets in one poll: it takes milliseconds, in which the others are not sampled */
   CHILDREN_NS = 10 * 1000000, /* between looks for children */
-  NEW_MAX = 64                /* processes first met in one poll */
+  VMS_NS =
+      1000000000,  /* between two looks which VMs of a target are closed, when there is no room for another */
+  VMS_SHARE = 500, /* looking for VMs may cost 1/500 of the time */
+  NEW_MAX = 64     /* processes first met in one poll */
 };
 
 typedef struct {
@@ -44,6 +47,7 @@ typedef struct {
   runtimes_t *runtimes;  /* NULL: the target is not open */
   collector_t collector; /* where only counts are wanted */
   layout_t layout;       /* that was given; the runtimes lead to it */
+  int64_t vms_due;       /* when closed VMs may be looked for again */
 } recorded_t;
 
 struct recorder {
@@ -58,8 +62,10 @@ struct recorder {
   size_t met_count;
   bool said_full;
   uint64_t found, failed;
-  remote_t *remote; /* for visits; NULL until the first */
+  remote_t *remote; /* for looking for VMs; NULL until the first time */
   walk_t *walk;
+  int64_t look_due; /* when to look for VMs that no sample shows: of all targets … */
+  size_t look_turn; /* … the next */
 };
 
 recorder_t *recorder_new(engine_t *engine, const recorder_options_t *options) {
@@ -300,6 +306,33 @@ static bool look_after(recorder_t *r, recorded_t *t, unsigned *looks) {
   return look_into(r, t);
 }
 
+/* -- VMs ----------------------------------------------------------------------------------------------------------------- */
+
+/* Makes the target ready to be read, until target_rest(). */
+static bool lend(recorder_t *r, recorded_t *t) {
+  if (r->remote == NULL) r->remote = mem_alloc(sizeof *r->remote);
+  if (r->walk == NULL) r->walk = mem_alloc(sizeof *r->walk);
+  if (r->remote == NULL || r->walk == NULL) return false;
+  target_lend(&t->target, r->remote, r->walk);
+  return true;
+}
+
+/* A sample may be of a VM that was made after the target was looked into. */
+static void meet_vm(recorder_t *r, recorded_t *t, const walk_origin_t *origin) {
+  if (origin->global == 0 || origin->runtime >= t->runtimes->count) return;
+  runtime_t *runtime = &t->runtimes->runtimes[origin->runtime];
+  if (runtime->layout == NULL || runtime->vms == NULL || vms_has(runtime->vms, origin->global)) return;
+  bool full = runtime->vms->count == VMS_MAX;
+  if ((full && clock_now() < t->vms_due) || !lend(r, t)) return;
+  target_aim(&t->target, runtime->layout, NULL);
+  if (full) {
+    vms_drop_closed(&t->target, runtime->vms);
+    t->vms_due = clock_now() + VMS_NS;
+  }
+  vms_meet(&t->target, runtime->vms, origin->global);
+  target_rest(&t->target);
+}
+
 /* -- samples -------------------------------------------------------------------------------------------------------------- */
 
 static void on_sample(void *context, const engine_sample_t *sample) {
@@ -310,11 +343,13 @@ static void on_sample(void *context, const engine_sample_t *sample) {
     return;
   }
   if (sample->unknown) t->executed = true;
+  bool readable = t->runtimes != NULL && !t->executed;
+  if (readable) meet_vm(r, t, &sample->origin);
   if (r->options.counts_only) {
-    recording_count(r->recording, sample, collector_has(&t->collector, sample->origin.pc));
+    bool collecting = (sample->origin.flags & WALK_COLLECTING) != 0;
+    recording_count(r->recording, sample, collecting || collector_has(&t->collector, sample->origin.pc));
     return;
   }
-  bool readable = t->runtimes != NULL && !t->executed;
   recording_take(r->recording, sample, readable ? &t->target : NULL, readable ? t->runtimes : NULL);
 }
 
@@ -350,19 +385,31 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->failed = r->failed;
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
-    counts->collectors += r->targets[i]->collector.count > 0;
+    counts->collectors += r->targets[i]->collector.count > 0 || r->targets[i]->collector.by_state;
     counts->waiting += !r->targets[i]->met;
   }
 }
 
+/* A VM that does not run is shown by no sample: memory is looked through now and then, of one target after the other. */
+static void look_for_vms(recorder_t *r, recorded_t *t) {
+  int64_t start = clock_now();
+  if (start < r->look_due) return;
+  if (r->look_due != 0) runtimes_look_again(t->runtimes, &t->target); /* at first all were just looked into */
+  int64_t end = clock_now(), pause = (end - start) * VMS_SHARE;
+  r->look_due = end + (pause > VMS_NS ? pause : VMS_NS);
+  r->look_turn++;
+}
+
 bool recorder_visit(recorder_t *r, recorder_each_t *each, void *context) {
-  if (r->remote == NULL) r->remote = mem_alloc(sizeof *r->remote);
-  if (r->walk == NULL) r->walk = mem_alloc(sizeof *r->walk);
-  if (r->remote == NULL || r->walk == NULL) return false;
   for (size_t i = 0; i < r->count; i++) {
     recorded_t *t = r->targets[i];
-    if (!t->sampled || t->executed || t->runtimes == NULL) continue;
-    target_lend(&t->target, r->remote, r->walk);
+    bool has_turn = i == r->look_turn % r->count;
+    if (!t->sampled || t->executed || t->runtimes == NULL) {
+      r->look_turn += has_turn;
+      continue;
+    }
+    if (!lend(r, t)) return false;
+    if (has_turn) look_for_vms(r, t);
     each(context, &t->target, t->runtimes);
     target_rest(&t->target);
   }

@@ -32,7 +32,7 @@ typedef struct {
 typedef enum {
   DOING_INTERPRETER, /* PUC Lua: a Lua function was innermost, and where it is not told, the collector */
   DOING_COMPILED,    /* LuaJIT: a trace, or leaving one */
-  DOING_GC,          /* of PUC Lua only where symbols tell (see collector.h) and counts alone are wanted */
+  DOING_GC,          /* of PUC Lua only where it is told (see collector.h) and counts alone are wanted */
   DOING_C,           /* a C function was innermost */
   DOING_COMPILER,    /* LuaJIT's own work on traces */
   DOING_KERNEL,      /* engine bpf; ptrace cannot tell */
@@ -46,7 +46,7 @@ typedef struct {
   uint64_t unattributed, unknown; /* all; of these those of programs that were not looked into yet */
   uint64_t reasons[WALK_REASONS]; /* of the others */
   uint64_t gone, truncated, overflow, lost;
-  size_t collectors;       /* targets of which symbols tell where the collector of PUC Lua is */
+  size_t collectors; /* targets of which the VM or symbols tell when the collector of PUC Lua is at work */
   size_t targets, sampled; /* now; in how many a Lua was found */
   size_t waiting;          /* that were not looked into yet */
   uint64_t found;          /* targets in which a Lua was found, ever */

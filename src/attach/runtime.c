@@ -203,6 +203,27 @@ bool runtimes_decide(runtimes_t *all, target_t *target, const runtime_options_t 
   return hold_and_try(&choice, failure);
 }
 
+void runtimes_look_again(runtimes_t *all, target_t *target) {
+  vms_seen_t *seen = mem_alloc(sizeof *seen);
+  failure_t ignored; /* it has ended */
+  if (seen == NULL || !target_map(target, &ignored)) {
+    mem_free(seen);
+    return;
+  }
+  for (size_t i = 0; i < all->count; i++) {
+    runtime_t *runtime = &all->runtimes[i];
+    uint64_t global;
+    if (runtime->layout == NULL || runtime->vms == NULL) continue;
+    vms_look(target, &runtime->layout, 1, seen);
+    target_aim(target, runtime->layout, NULL);
+    vms_drop_closed(target, runtime->vms);
+    for (size_t k = 0; k < seen->count; k++)
+      if (vms_check_main(target, seen->found[k].main, &global))
+        vms_add(runtime->vms, global, seen->found[k].main, 0);
+  }
+  mem_free(seen);
+}
+
 void runtimes_free(runtimes_t *all) {
   for (size_t i = 0; i < RUNTIMES_MAX; i++) mem_free(all->runtimes[i].vms);
   mem_free(all->seen);

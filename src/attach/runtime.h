@@ -52,6 +52,8 @@ void runtimes_free(runtimes_t *runtimes);
 bool runtimes_any(const runtimes_t *runtimes); /* that was decided */
 /* Says that there is no Lua, and what was looked at. */
 void runtimes_say_none(const runtimes_t *runtimes, const target_t *target, failure_t *failure);
+/* Looks through the writable memory for VMs that were made since, while the process runs; those that were closed are taken out. */
+void runtimes_look_again(runtimes_t *runtimes, target_t *target);
 /* For who keeps many: gives back what only the decision needed. VMs stay where there is a layout. */
 void runtimes_trim(runtimes_t *runtimes);
 

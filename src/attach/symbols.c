@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attach/caller_name.h"
+#include "attach/clock.h"
 #include "attach/naming.h"
 #include "name/place.h"
 #include "profile/mem.h"
@@ -15,7 +16,9 @@ enum {
   SOURCE_BYTES = 65536, /* read of a source: a chunk's may be its text */
   NAMINGS = 8,          /* targets whose files and tables are kept at hand */
   MET = 256,            /* frames that are read before they are asked for … */
-  MET_BYTES = 1 << 19   /* … and their sources */
+  MET_BYTES = 1 << 19,  /* … and their sources */
+  FIRST_ASK_MS = 50, /* until a name is asked for again where there was none; twice as long each time … */
+  MOST_ASKS = 8      /* … so often */
 };
 
 typedef struct {
@@ -23,7 +26,9 @@ typedef struct {
   uint64_t object; /* prototype or code, 0: this place is free */
   uint32_t mark;   /* of a prototype; of others their kind and number */
   uint32_t function;
-  bool placed; /* it has no name but its place */
+  bool placed;     /* it has no name but its place: … */
+  uint8_t asks;    /* … how often one was asked for again, … */
+  uint32_t due_ms; /* … and when it may be the next time: by clock_ms() */
 } known_function_t;
 
 typedef struct {
@@ -142,6 +147,11 @@ static known_frame_t *frame_entry(symbols_t *s, const walk_frame_t *frame) {
   }
 }
 
+/* Of these only differences count. */
+static uint32_t clock_ms(void) {
+  return (uint32_t)(clock_now() / 1000000);
+}
+
 static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t function, bool placed) {
   if (function == PROFILE_NONE) return; /* the profile is full */
   if (s->function_count >= FUNCTIONS - FUNCTIONS / 4) {
@@ -149,8 +159,10 @@ static void keep_function(symbols_t *s, uint64_t object, uint32_t mark, uint32_t
     s->function_count = 0;
   }
   known_function_t *entry = function_entry(s, object, mark);
+  uint8_t asks = entry->object == 0 ? 0 : entry->asks < MOST_ASKS ? entry->asks + 1 : MOST_ASKS;
   s->function_count += entry->object == 0;
-  *entry = (known_function_t){s->space, object, mark, function, placed};
+  *entry = (known_function_t){s->space, object, mark, function, placed, asks, 0};
+  if (placed) entry->due_ms = clock_ms() + ((uint32_t)FIRST_ASK_MS << asks);
 }
 
 static void keep_frame(symbols_t *s, const walk_frame_t *frame, uint32_t made, bool placed) {
@@ -278,7 +290,8 @@ void symbols_met(symbols_t *s) {
 /* -- functions -------------------------------------------------------------------------------------------------------- */
 
 /* As the agent has it: a function of a file keeps its place as the system's name for it. *placed: that is all the name it has. */
-static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading_t *reading, bool *placed) {
+static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, uint32_t runtime, const reading_t *reading,
+                          bool *placed) {
   profile_t *p = s->profile;
   char chunk[PLACE_CHUNK], place[PLACE_NAME], name[NAMING_NAME];
   place_t file = place_file(reading->source, reading->source_len, chunk);
@@ -289,7 +302,8 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, const reading
                               .mark = frame->mark,
                               .defined = reading->defined,
                               .source = reading->source,
-                              .source_len = reading->source_len};
+                              .source_len = reading->source_len,
+                              .runtime = runtime};
   naming_t *naming = naming_of_target(s);
   *placed = false;
   if (reading->defined == 0) {
@@ -350,7 +364,7 @@ static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, const walk_f
   if (!reading.there) return function != PROFILE_NONE ? profile_frame(s->profile, function, 0) : s->gone;
   bool wanted = function == PROFILE_NONE || (*placed && reading.source != NULL && reading.called[0] != '\0');
   if (wanted && aim_at_memory(s, runtime)) {
-    function = enter_lua(s, frame, &reading, placed);
+    function = enter_lua(s, frame, runtime, &reading, placed);
     keep_function(s, frame->proto, frame->mark, function, *placed);
   }
   if (function == PROFILE_NONE) return PROFILE_NONE;
@@ -358,9 +372,23 @@ static uint32_t read_frame(symbols_t *s, const walk_frame_t *frame, const walk_f
   return profile_frame(s->profile, function, line > 0 ? line : 0);
 }
 
+/* A function without a name may have been put into a table since, or its VM may have been new. */
+static void ask_again(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller, uint32_t runtime) {
+  bool placed;
+  reading_t reading = read_function(s, frame, caller, runtime, s->source, SOURCE_BYTES);
+  if (!reading.there || !aim_at_memory(s, runtime)) return;
+  uint32_t function = enter_lua(s, frame, runtime, &reading, &placed);
+  keep_function(s, frame->proto, frame->mark, function, placed);
+}
+
 /* The known frame of a function without a name, by the name that it has got since. */
-static uint32_t renamed(symbols_t *s, const walk_frame_t *frame, known_frame_t *known) {
+static uint32_t renamed(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller, uint32_t runtime,
+                        known_frame_t *known) {
   const known_function_t *function = function_entry(s, frame->proto, frame->mark);
+  if (function->object != 0 && function->placed && (int32_t)(clock_ms() - function->due_ms) >= 0) {
+    ask_again(s, frame, caller, runtime);
+    function = function_entry(s, frame->proto, frame->mark);
+  }
   if (function->object == 0 || function->placed) return known->frame;
   uint32_t made = profile_frame(s->profile, function->function, s->profile->frames[known->frame].line);
   if (made == PROFILE_NONE) return known->frame;
@@ -372,7 +400,7 @@ uint32_t symbols_frame(symbols_t *s, const walk_frame_t *frame, const walk_frame
                        bool *gone) {
   if (frame->kind != WALK_LUA) return frame_of_c(s, frame, runtime, gone);
   known_frame_t *known = frame_entry(s, frame);
-  if (known->proto != 0 && known->placed) return renamed(s, frame, known);
+  if (known->proto != 0 && known->placed) return renamed(s, frame, caller, runtime, known);
   uint32_t made = known->proto != 0 ? known->frame : PROFILE_NONE;
   if (made == PROFILE_NONE) {
     bool placed;

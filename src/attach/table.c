@@ -10,11 +10,12 @@ enum {
   SLOT = 16,   /* of PUC Lua: a value and its tag */
   TAG = 8,     /* of a slot */
   GLOBALS = 2, /* LUA_RIDX_GLOBALS */
-  FUNCTION_BYTES = 64
+  FUNCTION_BYTES = 64,
+  NUMBERED_MOST = 1 << 16 /* slots, and nodes, of a table whose numbers are looked at */
 };
 
 /* Types as lua.h numbers them: the lower half of a tag. The upper has the variant (0x30) and whether it is collected (0x40). */
-enum { PUC_STRING = 4, PUC_TABLE = 5, PUC_FUNCTION = 6, PUC_TYPE = 0x0f, PUC_VARIANT = 0x3f };
+enum { PUC_NUMBER = 3, PUC_STRING = 4, PUC_TABLE = 5, PUC_FUNCTION = 6, PUC_TYPE = 0x0f, PUC_VARIANT = 0x3f };
 
 /* Types of LuaJIT's objects; values have the complement. */
 enum { JIT_STRING = 4, JIT_FUNCTION = 8, JIT_TABLE = 11 };
@@ -243,6 +244,38 @@ bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *ent
   value_t key, value;
   return read_node(walk, table, entry->node, &key, &value) && key.kind == entry->key.kind &&
          key.at == entry->key.at && value.kind == entry->value.kind && value.at == entry->value.at;
+}
+
+/* Order does not count: entries of the nodes move to the array as a table grows. */
+static void add_numbered(uint64_t number, const value_t *value, uint64_t *mark) {
+  uint64_t mixed = (number * 0x9e3779b97f4a7c15u ^ value->at) * 0xbf58476d1ce4e5b9u;
+  if (value->kind == VALUE_FUNCTION) *mark += mixed ^ mixed >> 31;
+}
+
+bool table_numbered(walk_t *walk, uint64_t address, uint64_t *mark) {
+  const layout_puc_t *l = &walk->layout->puc;
+  table_t table;
+  uint8_t node[LAYOUT_NODE_BYTES];
+  *mark = 0;
+  if (walk->layout->family != LAYOUT_PUC || walk->layout->language != 51 ||
+      !table_open(walk, address, &table) || table.array_count > NUMBERED_MOST ||
+      table.node_count > NUMBERED_MOST || l->node_size > sizeof node)
+    return false;
+  for (uint32_t i = 0; i < table.array_count; i++) {
+    value_t value;
+    if (!table_value(walk, table.array + (uint64_t)i * SLOT, &value)) return false;
+    add_numbered((uint64_t)i + 1, &value, mark);
+  }
+  for (uint32_t i = 0; i < table.node_count; i++) {
+    double number;
+    if (!walk_read(walk->memory, node, table.nodes + (uint64_t)i * l->node_size, l->node_size, WALK_GUESS))
+      return false;
+    value_t value = value_of(walk->layout, node, l->node_value);
+    if (puc_tag(l, node, l->node_key_tag) != PUC_NUMBER) continue;
+    memcpy(&number, node + l->node_key, sizeof number);
+    if (number >= 1 && number <= UINT32_MAX) add_numbered((uint64_t)number, &value, mark);
+  }
+  return *mark != 0;
 }
 
 /* -- functions ---------------------------------------------------------------------------------------------------- */

@@ -52,6 +52,10 @@ bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t most);
 /* Whether the entry is still there. Call memory->forget() between the two. */
 bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *entry);
 
+/* PUC Lua with tags of four bytes (5.1): a mark of the functions that it has by number, as luaL_ref() keeps them, which other functions or
+ * other numbers change. False when there is none, or it cannot be read. */
+bool table_numbered(walk_t *walk, uint64_t address, uint64_t *mark);
+
 /* Which function it is, as frames of stacks tell it: kind, function, proto and mark, code, ffid. */
 bool table_function(walk_t *walk, const value_t *value, walk_frame_t *frame);
 /* PUC Lua: whether a C function is a closure over a coroutine and nothing else, as coroutine.wrap returns it. */

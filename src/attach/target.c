@@ -62,7 +62,7 @@ static bool search_marks(target_t *target, int *error) {
 
 /* -- opening -------------------------------------------------------------------------------------------------- */
 
-static bool read_maps(target_t *target, failure_t *failure) {
+bool target_map(target_t *target, failure_t *failure) {
   maps_free(&target->maps);
   mem_free(target->images);
   target->images = NULL;
@@ -90,7 +90,7 @@ bool target_open(target_t *target, pid_t pid, const char *command, failure_t *fa
     return failure_set(failure, "out of memory");
   }
   remote_init(target->remote, pid);
-  if (!read_maps(target, failure)) {
+  if (!target_map(target, failure)) {
     target_close(target);
     return false;
   }
@@ -134,7 +134,7 @@ bool target_hold(target_t *target, failure_t *failure) {
   if (!stopped_begin(&target->stopped, target->process.pid, &error))
     return process_refused(&target->process, error, target->command, failure);
   remote_forget(target->remote);
-  if (read_maps(target, failure)) return true;
+  if (target_map(target, failure)) return true;
   target_release(target);
   return false;
 }

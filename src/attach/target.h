@@ -30,6 +30,8 @@ typedef struct {
 bool target_open(target_t *target, pid_t pid, const char *command, failure_t *failure);
 void target_close(target_t *target);
 
+/* Reads its maps anew, as it runs or is held. */
+bool target_map(target_t *target, failure_t *failure);
 /* Stops the process and reads its maps anew. */
 bool target_hold(target_t *target, failure_t *failure);
 void target_release(target_t *target);

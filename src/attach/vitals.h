@@ -2,7 +2,7 @@
 /* How the VMs of a process are: the size of their heaps, what their collectors are at, how many coroutines there are.
  *
  * Heaps and collectors are read as the process runs. Coroutines are counted while it is held, for a moment that is bounded. The VMs are
- * those that were known when the process was looked into, as far as they are still there. */
+ * those that are known and still there. */
 #ifndef LUAPULSE_ATTACH_VITALS_H
 #define LUAPULSE_ATTACH_VITALS_H
 

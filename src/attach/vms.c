@@ -16,6 +16,12 @@ enum {
 };
 static const uint64_t most_bytes = (uint64_t)1 << 30; /* of writable memory looked through */
 
+bool vms_has(const vms_t *vms, uint64_t global) {
+  for (size_t i = 0; i < vms->count; i++)
+    if (vms->vms[i].global == global) return true;
+  return false;
+}
+
 bool vms_add(vms_t *vms, uint64_t global, uint64_t main, pid_t thread) {
   for (size_t i = 0; i < vms->count; i++) {
     if (vms->vms[i].global != global) continue;
@@ -23,7 +29,7 @@ bool vms_add(vms_t *vms, uint64_t global, uint64_t main, pid_t thread) {
     return true;
   }
   if (vms->count == VMS_MAX) return false;
-  vms->vms[vms->count++] = (vm_t){global, main, thread};
+  vms->vms[vms->count++] = (vm_t){global, main, thread, clock_now()};
   return true;
 }
 
@@ -134,6 +140,21 @@ bool vms_check_main(target_t *target, uint64_t main, uint64_t *global) {
   *global = state.global;
   if (walk_main_of(target->walk, state.global) != main) return false;
   return state.stack != 0 && state.stack_end > state.stack && !is_closed(target, state.global);
+}
+
+bool vms_meet(target_t *target, vms_t *vms, uint64_t global) {
+  uint64_t main = walk_main_of(target->walk, global), its;
+  return main != 0 && vms_check_main(target, main, &its) && its == global && vms_add(vms, global, main, 0);
+}
+
+void vms_drop_closed(target_t *target, vms_t *vms) {
+  size_t kept = 0;
+  for (size_t i = 0; i < vms->count; i++) {
+    uint64_t global;
+    if (vms_check_main(target, vms->vms[i].main, &global) && global == vms->vms[i].global)
+      vms->vms[kept++] = vms->vms[i];
+  }
+  vms->count = kept;
 }
 
 /* -- on native stacks ------------------------------------------------------------------------------------------- */

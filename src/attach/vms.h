@@ -14,6 +14,7 @@ enum { VMS_MAX = 1024, VMS_CANDIDATES = 4096, VMS_LAYOUTS = 48 };
 typedef struct {
   uint64_t global, main;
   pid_t thread; /* on whose native stack it was found, 0: in memory */
+  int64_t met;  /* when it was entered: CLOCK_MONOTONIC, ns */
 } vm_t;
 
 typedef struct {
@@ -36,6 +37,12 @@ typedef struct {
 void vms_look(target_t *target, const layout_t *const *layouts, size_t count, vms_seen_t *seen);
 /* Enters a VM unless it is known; false when there is no room. */
 bool vms_add(vms_t *vms, uint64_t global, uint64_t main, pid_t thread);
+bool vms_has(const vms_t *vms, uint64_t global);
+/* Enters a VM that was made after the others were looked for. False when it is none, or there is no room. target->walk is aimed; the process
+ * may run. */
+bool vms_meet(target_t *target, vms_t *vms, uint64_t global);
+/* Takes out those that were closed. Likewise. */
+void vms_drop_closed(target_t *target, vms_t *vms);
 /* True when a main thread that was seen still is one, of a VM that was not closed. target->walk is aimed. */
 bool vms_check_main(target_t *target, uint64_t main, uint64_t *global);
 

@@ -157,8 +157,8 @@ void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, con
              share(all, all->doing[DOING_GC]));
   if (any && told->gc_at_least)
     puts(
-        "                at least: of PUC Lua, what the collector calls elsewhere counts for the function "
-        "that was at work");
+        "                at least: of PUC Lua, some of what the collector does counts for the function that "
+        "was at work");
   print_part("C functions", any, "no samples", share(all, all->doing[DOING_C]));
   print_part("kernel", any && told->kernel,
              "engine ptrace cannot tell; it counts for the function that called it",

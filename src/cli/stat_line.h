@@ -11,7 +11,7 @@
 /* What can be told at all. */
 typedef struct {
   bool compiled, gc; /* some target has LuaJIT; or the collector of PUC Lua is told … */
-  bool gc_at_least;  /* … by symbols: not what it calls elsewhere */
+  bool gc_at_least;  /* … which is not all of it, see collector.h */
   bool kernel;       /* the engine tells */
   bool counters;     /* the processor has them */
 } stat_told_t;

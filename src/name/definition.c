@@ -3,13 +3,13 @@
  * bounded work, and the text may be anything.
  *
  * The line is cut into tokens. Behind the word `function` stands the name, or a parenthesis: then the tokens
- * before it are read backwards, through `=`, to what is assigned. */
+ * before it are read backwards, through `=`, to what is assigned, or to the name that it is registered by. */
 #include "name/definition.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-enum { WINDOW = 64, MAX_PARTS = 8, MAX_LINE = 4096, MAX_LINES_BACK = 32 };
+enum { WINDOW = 64, MAX_PARTS = 8, MAX_LINE = 4096, MAX_LINES_BACK = 32, CALL_LINES = 8 };
 
 /* -- tokens ---------------------------------------------------------------------------------------------- */
 
@@ -216,6 +216,21 @@ static void add_line_before(window_t *w, const char *text, size_t begin) {
   }
 }
 
+/* The tokens from a few lines before `begin` on, up to `end`: calls and tables may be written over several. */
+static void add_lines_around(window_t *w, const char *text, size_t begin, size_t end) {
+  size_t at = begin;
+  for (int lines = 0; at > 0 && begin - at < MAX_LINE; at--)
+    if (text[at - 1] == '\n' && ++lines > CALL_LINES) break;
+  while (at > 0 && at < begin && !is_newline(text[at - 1])) at++; /* no half lines */
+  for (w->count = 0; at < end; at++) {
+    size_t stop = at;
+    while (stop < end && !is_newline(text[stop])) stop++;
+    line_t line = line_between(text, at, stop);
+    for (token_t token; (token = next_token(&line)).kind != END;) window_add(w, token);
+    at = stop;
+  }
+}
+
 /* -- backwards ------------------------------------------------------------------------------------------- */
 
 static bool closes(char kind) {
@@ -353,6 +368,49 @@ static bool read_assigned(const window_t *w, const char *text, name_t *name) {
   return read_target(w, target, text, name);
 }
 
+static bool is_word_of(token_t token, const char *text, const char *word) {
+  return token.kind == NAME && token.len == strlen(word) && memcmp(text + token.at, word, token.len) == 0;
+}
+
+/* `register_function("f", `, `register_action("f", {"http-req"}, `, from before `function`: the first argument, of what says that it
+ * registers. Other strings before a function, as in `gsub(s, "%w+", function`, are no names. */
+static bool read_registered(const window_t *w, const char *text, name_t *name) {
+  static const char verb[] = "register";
+  for (size_t i = 0; back(w, i).kind == ',';) {
+    token_t argument = back(w, ++i), callee = back(w, i + 2);
+    if (argument.kind == STRING && back(w, i + 1).kind == '(') {
+      if (callee.kind != NAME || callee.len < sizeof verb - 1 ||
+          memcmp(text + callee.at, verb, sizeof verb - 1) != 0)
+        return false;
+      append(name, text + argument.at, argument.len);
+      return true;
+    }
+    if (argument.kind == STRING || argument.kind == VALUE)
+      i++;
+    else if (argument.kind == '}')
+      i = before_bracket(w, i);
+    else
+      return false;
+  }
+  return false;
+}
+
+/* `{function_name = "f", callback =`, from before `function`. */
+static bool read_named_beside(const window_t *w, const char *text, name_t *name) {
+  if (back(w, 0).kind != '=' || !is_word_of(back(w, 1), text, "callback")) return false;
+  for (size_t i = 2; back(w, i).kind == ',' || back(w, i).kind == ';';) {
+    token_t value = back(w, ++i);
+    if (value.kind == STRING && back(w, i + 1).kind == '=' &&
+        is_word_of(back(w, i + 2), text, "function_name")) {
+      append(name, text + value.at, value.len);
+      return true;
+    }
+    i = closes(value.kind) || value.kind == NAME ? before_operand(w, i) : i + 1;
+    if (back(w, i).kind == '=' && back(w, i + 1).kind == NAME) i += 2; /* another field */
+  }
+  return false;
+}
+
 size_t definition_name(const char *text, size_t len, uint32_t line, char *name, size_t size) {
   if (size == 0) return 0;
   name[0] = '\0';
@@ -376,10 +434,33 @@ size_t definition_name(const char *text, size_t len, uint32_t line, char *name, 
     }
     seen = true;
     line_t ahead = rest;
-    named =
-        next_token(&ahead).kind == '(' ? read_assigned(&before, text, &found) : read_declared(rest, &found);
+    if (next_token(&ahead).kind != '(') {
+      named = read_declared(rest, &found);
+      continue;
+    }
+    window_t around;
+    add_lines_around(&around, text, begin, token.at);
+    named = read_named_beside(&around, text, &found) || read_registered(&around, text, &found) ||
+            read_assigned(&before, text, &found);
   }
   if (named && !found.full) return found.len;
   name[0] = '\0';
   return 0;
+}
+
+static bool line_has(const char *text, size_t begin, size_t end, char kind, const char *word) {
+  line_t line = line_between(text, begin, end);
+  for (token_t token; (token = next_token(&line)).kind != END;)
+    if (token.kind == kind && token.len == strlen(word) && memcmp(text + token.at, word, token.len) == 0)
+      return true;
+  return false;
+}
+
+bool definition_spans(const char *text, size_t len, uint32_t line, uint32_t last_line, size_t *begin,
+                      size_t *end) {
+  size_t first_end, last_begin;
+  return line > 0 && last_line >= line && find_line(text, len, line, begin, &first_end) &&
+         find_line(text, len, last_line, &last_begin, end) && last_begin < *end &&
+         line_has(text, *begin, first_end, FUNCTION, "function") &&
+         line_has(text, last_begin, *end, VALUE, "end");
 }

@@ -9,6 +9,7 @@ enum { INSTRUCTION = 4 /* bytes, in all of them */ };
 
 WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
 WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global);
+WALK_PLACE bool puc_is_collecting(walk_t *walk, uint64_t global);
 /* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
 WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
 /* Appends the frames of one coroutine; `running` is the innermost. */

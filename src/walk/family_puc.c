@@ -50,6 +50,21 @@ WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global) {
   return walk_read(walk->memory, &main, global + l->global_main, sizeof main, WALK_GUESS) ? main : 0;
 }
 
+/* As lgc.c has it: a step of a collection that goes on by steps holds off emergency collections, but for finalizers. A collection of the
+ * young is one step that does not; the state of one between two of these is that of the beginning. */
+WALK_PLACE bool puc_is_collecting(walk_t *walk, uint64_t global) {
+  enum { PROPAGATE = 0, ATOMIC = 2, GENERATIONAL = 1 };
+  const layout_puc_t *l = &layout_of(walk)->puc;
+  uint8_t stops = 0, state = 0, kind = 0;
+  if (l->global_gc_stop == LAYOUT_ABSENT || l->global_gc_state == LAYOUT_ABSENT ||
+      l->global_gc_kind == LAYOUT_ABSENT ||
+      !walk_read(walk->memory, &stops, global + l->global_gc_stop, 1, WALK_GUESS) ||
+      !walk_read(walk->memory, &state, global + l->global_gc_state, 1, WALK_GUESS) ||
+      !walk_read(walk->memory, &kind, global + l->global_gc_kind, 1, WALK_GUESS))
+    return false;
+  return stops != 0 || state == ATOMIC || (kind == GENERATIONAL && state != PROPAGATE);
+}
+
 WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state) {
 #if !defined __bpf__
   const layout_puc_t *l = &walk->layout->puc;

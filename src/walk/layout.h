@@ -36,11 +36,13 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(global_main_inside, "global_State.mainth.l", true) /* 5.5: the main lua_State itself */                 \
   F(global_debt, "global_State.GCdebt", true)                                                               \
   F(global_total, "global_State.totalbytes", true)                                                          \
-  F(global_strings, "global_State.strt.hash", true)   /* pointer to the buckets of all short strings */     \
-  F(global_objects, "global_State.allgc", true)       /* first of the list of all objects (5.1: rootgc) */  \
-  F(global_white, "global_State.currentwhite", true)  /* a byte: the mark of what is alive */               \
-  F(global_gc_state, "global_State.gcstate", true)    /* a byte */                                          \
-  F(global_gc_kind, "global_State.gckind", true)      /* a byte: incremental, generational */               \
+  F(global_strings, "global_State.strt.hash", true)  /* pointer to the buckets of all short strings */      \
+  F(global_objects, "global_State.allgc", true)      /* first of the list of all objects (5.1: rootgc) */   \
+  F(global_white, "global_State.currentwhite", true) /* a byte: the mark of what is alive */                \
+  F(global_gc_state, "global_State.gcstate", true)   /* a byte */                                           \
+  F(global_gc_kind, "global_State.gckind", true)     /* a byte: incremental, generational */                \
+  F(global_gc_stop, "global_State.gcstopem",                                                                \
+    true) /* 5.4.3: a byte, not 0 while the collector takes a step */                                       \
   F(global_registry, "global_State.l_registry", true) /* a value */                                         \
   F(ci_size, "CallInfo.size", false)                                                                        \
   F(ci_func, "CallInfo.func", false)                                                                        \

@@ -17,6 +17,10 @@ WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global) {
   return is_puc(walk) ? puc_main_of(walk, global) : luajit_main_of(walk, global);
 }
 
+WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
+  return is_puc(walk) && puc_is_collecting(walk, global);
+}
+
 /* All families keep a string's hash, or its number, behind its head: with short references in the same place. It never changes, but
  * for that of a long string, once. */
 static uint32_t source_hash(walk_t *walk, uint64_t source) {

@@ -61,7 +61,8 @@ typedef struct {
 } walk_frame_t;
 
 typedef enum {
-  WALK_IN_KERNEL = 1 /* where the thread was interrupted; as far as the engine can tell */
+  WALK_IN_KERNEL = 1, /* where the thread was interrupted; as far as the engine can tell */
+  WALK_COLLECTING = 2 /* walk_is_collecting() */
 } walk_origin_flags_t;
 
 /* Whose stack it is, for who hands it on; a walk does not look at it. */
@@ -69,7 +70,8 @@ typedef struct {
   uint64_t time;   /* CLOCK_MONOTONIC, ns */
   uint64_t weight; /* CPU time that the sample stands for, ns; 0: the period */
   uint64_t pc; /* in the program's own code, native: where it was, or has called the kernel; 0 when unknown */
-  uint64_t space; /* tells address spaces apart: it changes with exec, a forked child has another */
+  uint64_t space;  /* tells address spaces apart: it changes with exec, a forked child has another */
+  uint64_t global; /* the VM of the innermost coroutine; 0: none was found */
   int32_t pid, tid;
   uint32_t runtime; /* which of the Luas of its process: index into runtimes_t */
   uint32_t reason;  /* walk_reason_t */
@@ -234,6 +236,8 @@ WALK_PLACE bool walk_string(walk_t *walk, uint64_t string, char *to, size_t size
 
 /* The main thread of a VM, 0 when it cannot be read. */
 WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global);
+/* PUC Lua from 5.4.3 on: the collector of the VM is at work, finalizers excepted. False: it is not, or that is not known. */
+WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global);
 /* Reads the lua_State at `state`; false when there is none. place is 0 when it does not run. */
 WALK_PLACE bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
 

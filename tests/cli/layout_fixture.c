@@ -229,7 +229,7 @@ typedef struct global_State {
   } strt;
   byte_t currentwhite, gcstate;
 #if SHAPE != 51
-  byte_t gckind;
+  byte_t gckind, gcstopem;
 #endif
   struct {
     void *value;
@@ -299,8 +299,8 @@ int main(void) {
   AT("TString.tt", TString, tsv.tt), AT("TString.len", TString, tsv.len);
   SIZE("TString.contents", TString);
 #else
-  PLACE(global_State, GCdebt), PLACE(global_State, gckind), PLACE(CallInfo, previous),
-      PLACE(CallInfo, callstatus);
+  PLACE(global_State, GCdebt), PLACE(global_State, gckind), PLACE(global_State, gcstopem),
+      PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
   PLACE(TString, tt), PLACE(TString, shrlen);
   AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
   PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);

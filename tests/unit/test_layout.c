@@ -54,28 +54,15 @@ static void every_known_layout_prints_and_parses_back(void **state) {
 }
 
 static bool is_optional_and_new(const char *field) {
-  static const char *const fields[] = {"top=",          "allowhook=",
-                                       "strt.hash=",    "callstatus=",
-                                       "hookmask=",     "str.tab=",
-                                       "fin=",          "status=",
-                                       "allgc=",        "currentwhite=",
-                                       "gc.root=",      "gc.currentwhite=",
-                                       "l_gt=",         "l_registry=",
-                                       "env=",          "registrytv=",
-                                       "lsizenode=",    "node=",
-                                       "array=",        "sizearray=",
-                                       "arraytags=",    "metatable=",
-                                       "hmask=",        "i_val=",
-                                       "key_val=",      "key_tt=",
-                                       "val=",          "key=",
-                                       "gcstate=",      "gckind=",
-                                       "gc.state=",     "tail=",
-                                       "tailcalls=",    "k=",
-                                       "sizek=",        "locvars=",
-                                       "sizelocvars=",  "upvalues=",
-                                       "sizeupvalues=", "varname=",
-                                       "startpc=",      "endpc=",
-                                       "name="};
+  static const char *const fields[] = {
+      "top=",      "allowhook=",   "strt.hash=", "callstatus=",   "hookmask=",  "str.tab=",
+      "fin=",      "status=",      "allgc=",     "currentwhite=", "gc.root=",   "gc.currentwhite=",
+      "l_gt=",     "l_registry=",  "env=",       "registrytv=",   "lsizenode=", "node=",
+      "array=",    "sizearray=",   "arraytags=", "metatable=",    "hmask=",     "i_val=",
+      "key_val=",  "key_tt=",      "val=",       "key=",          "gcstate=",   "gckind=",
+      "gcstopem=", "gc.state=",    "tail=",      "tailcalls=",    "k=",         "sizek=",
+      "locvars=",  "sizelocvars=", "upvalues=",  "sizeupvalues=", "varname=",   "startpc=",
+      "endpc=",    "name="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -145,7 +132,8 @@ static void files_without_the_optional_fields_are_read(void **state) {
       expected.puc.state_top = expected.puc.state_allowhook = expected.puc.global_strings = LAYOUT_ABSENT;
       expected.puc.ci_status = expected.puc.status_finalizer = LAYOUT_ABSENT;
       expected.puc.state_status = expected.puc.global_objects = expected.puc.global_white = LAYOUT_ABSENT;
-      expected.puc.global_gc_state = expected.puc.global_gc_kind = LAYOUT_ABSENT;
+      expected.puc.global_gc_state = expected.puc.global_gc_kind = expected.puc.global_gc_stop =
+          LAYOUT_ABSENT;
       forget_tables_of_puc(&expected.puc);
       forget_variables(&expected.puc);
     } else {
@@ -184,6 +172,8 @@ static void known_layouts_have_what_their_lua_has(void **state) {
     assert_int_not_equal(l->global_white, LAYOUT_ABSENT);
     assert_int_equal(l->global_gc_state, l->global_white + 1);
     assert_int_equal(l->global_gc_kind, known->language == 51 ? LAYOUT_ABSENT : l->global_white + 2);
+    bool marks_steps = known->language > 54 || strcmp(known->name, "Lua 5.4.3-5.4.8") == 0;
+    assert_int_equal(l->global_gc_stop, marks_steps ? l->global_white + 3 : LAYOUT_ABSENT);
     assert_int_equal(l->ci_status == LAYOUT_ABSENT, known->language == 51);
     assert_int_equal(l->state_globals == LAYOUT_ABSENT, known->language != 51);
     assert_int_equal(l->table_array_tags == LAYOUT_ABSENT, known->language != 55);

@@ -138,6 +138,70 @@ static void fields_name_their_functions(void **state) {
   ASSERT_ALL_NAMED(cases);
 }
 
+static void registered_functions_go_by_that_name(void **state) {
+  (void)state;
+  static const name_case_t cases[] = {
+      {"redis.register_function('f', function(keys, args)", 1, "f"},
+      {"redis.register_function(\"f\", function(", 1, "f"},
+      {"x = 1 redis.register_function('f', function(", 1, "f"},
+      {"redis.register_function(\n  'f',\n  function(", 3, "f"},
+      {"redis.register_function( -- why\n  'f', -- (it, is)\n  -- so\n\n  function(", 5, "f"},
+      {"redis.register_function('f',\r\n  function(", 2, "f"},
+      {"core.register_action('f', { 'http-req', 'x' }, function(", 1, "f"},
+      {"core.register_service('f', 'http', function(", 1, "f"},
+      {"register('f', 1, function(", 1, "f"},
+      {"redis.register_function{ function_name='f', callback=function(", 1, "f"},
+      {"redis.register_function {\n  function_name = 'f',\n  callback = function(", 3, "f"},
+      {"register{\n  function_name = 'f',\n  flags = { 'no-writes', 'x' },\n  n = 1, y = a.b,\n  callback = "
+       "function(",
+       5, "f"},
+      {"{ description = 'a, b', function_name = 'f'; callback = function(", 1, "f"},
+      {"{ callback = function(", 1, "callback"},
+      {"{ function_name = f, callback = function(", 1, "callback"},
+      {"{ function_name = 'f' }\nlocal t = { callback = function(", 2, "callback"},
+      {"{ function_name = 'f', callback = 1 }\nt = { a = 1, callback = function(", 2, "callback"},
+      {"local callback = function(", 1, "callback"},
+      {"redis.register_function('f', wrap(function(", 1, ""},
+      {"redis.register_function('f' .. x, function(", 1, ""},
+      {"redis.register_function(f, function(", 1, ""},
+      {"redis.register_function('f', f, function(", 1, ""},
+      {"redis.register_function('a', a) pcall('f', function(", 1, ""},
+      {"string.gsub(s, '%w+', function(", 1, ""},
+      {"gsub('text', function(", 1, ""},
+      {"('f', function(", 1, ""},
+      {"register 'f', function(", 1, ""},
+      {"register('f', function() end) register('g', function() end)", 1, ""},
+      {"register(\n\n\n\n\n\n\n\n\n\n'f', function(", 11, ""}, /* too far */
+  };
+  ASSERT_ALL_NAMED(cases);
+}
+
+static void assert_spans(const char *text, uint32_t line, uint32_t last_line, const char *wanted) {
+  size_t begin, end, len = strlen(text);
+  char *edge = at_the_edge(text, len);
+  bool spans = definition_spans(edge, len, line, last_line, &begin, &end);
+  assert_int_equal(spans, wanted != NULL);
+  if (wanted == NULL) return;
+  assert_int_equal(end - begin, strlen(wanted));
+  assert_memory_equal(edge + begin, wanted, end - begin);
+}
+
+static void lines_of_a_function_begin_and_end_it(void **state) {
+  (void)state;
+  static const char text[] = "#!lua name=x\nlocal function f(a)\n  return 'end'\nend\nf(function() end)\n";
+  assert_spans(text, 2, 4, "local function f(a)\n  return 'end'\nend");
+  assert_spans(text, 5, 5, "f(function() end)");
+  assert_spans(text, 2, 5, "local function f(a)\n  return 'end'\nend\nf(function() end)");
+  assert_spans(text, 2, 3, NULL); /* a string */
+  assert_spans(text, 2, 2, NULL);
+  assert_spans(text, 3, 4, NULL);
+  assert_spans(text, 4, 2, NULL);
+  assert_spans(text, 0, 4, NULL);
+  assert_spans(text, 1, 4, NULL);
+  assert_spans(text, 2, 9, NULL);
+  assert_spans("", 1, 1, NULL);
+}
+
 static void several_variables_are_no_name(void **state) {
   (void)state;
   static const name_case_t cases[] = {
@@ -499,6 +563,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(declarations_say_their_names),
     cmocka_unit_test(assignments_name_their_functions),
     cmocka_unit_test(fields_name_their_functions),
+    cmocka_unit_test(registered_functions_go_by_that_name),
+    cmocka_unit_test(lines_of_a_function_begin_and_end_it),
     cmocka_unit_test(several_variables_are_no_name),
     cmocka_unit_test(a_name_on_the_line_before_counts),
     cmocka_unit_test(two_functions_on_a_line_have_no_name),

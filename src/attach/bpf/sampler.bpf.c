@@ -213,6 +213,7 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->origin.weight = 0;
   walk->origin.pc = 0;
   walk->origin.space = space;
+  walk->origin.global = 0;
   walk->origin.pid = (int32_t)(id >> 32);
   walk->origin.tid = (int32_t)id;
   walk->origin.runtime = 0;
@@ -304,6 +305,8 @@ int walk_one(struct bpf_perf_event_data *context) {
   if (reason == WALK_OK) {
     reason = walk_frames(walk);
     remember(walk, target, thread);
+    walk->origin.global = thread->global;
+    if (walk_is_collecting(walk, thread->global)) walk->origin.flags |= WALK_COLLECTING;
   } else if (turn + 1 < target->runtime_count && turn + 1 < BPF_RUNTIMES) {
     bpf_tail_call(context, &walkers, target->walkers[turn + 1]); /* does not come back */
   }
