@@ -13,8 +13,9 @@
 
 enum { CALLER_NAME = 64 };
 
-/* What `caller`, a frame as walks mark them, calls the function that it has called: "work", "for iterator", "__index". Its length, and a zero
- * behind it; 0: there is no name. It is read while the process may run: the prototype must have its mark before and after. */
-size_t caller_name(walk_t *walk, const walk_frame_t *caller, char name[CALLER_NAME]);
+/* What `caller` calls the function above it, `called`, both frames as walks mark them: "work", "for iterator", "__index". Its length, and a
+ * zero behind it; 0: there is no name. It is read while the process may run: the caller's prototype must have its mark before and after. */
+size_t caller_name(walk_t *walk, const walk_frame_t *called, const walk_frame_t *caller,
+                   char name[CALLER_NAME]);
 
 #endif

@@ -69,18 +69,28 @@ WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state) {
 
 /* -- one call ------------------------------------------------------------------------------------------------ */
 
+static uint16_t shift_of(uint64_t count) {
+  return count < WALK_NO_SHIFT ? (uint16_t)count : WALK_NO_SHIFT;
+}
+
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   const uint8_t *bytes = walk->buffer;
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   uint32_t len = most(l->ci_func, l->ci_savedpc) + 8;
   if (linked) len = most(len, l->ci_previous + 8u);
+  if (l->ci_base != LAYOUT_ABSENT) len = most(len, l->ci_base + 8u);
+  if (l->ci_extra != LAYOUT_ABSENT) len = most(len, l->ci_extra + 4u);
   /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
   if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_GUESS))
     return false;
   *out =
       (puc_call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
-                   bytes_u64(bytes, l->ci_savedpc)};
+                   bytes_u64(bytes, l->ci_savedpc), WALK_NO_SHIFT};
+  if (l->ci_base != LAYOUT_ABSENT)
+    out->shift = shift_of((bytes_u64(bytes, l->ci_base) - out->func) / SLOT_BYTES);
+  else if (l->ci_extra != LAYOUT_ABSENT)
+    out->shift = shift_of(bytes_u32(bytes, l->ci_extra));
   return true;
 }
 
@@ -236,8 +246,10 @@ static bool was_tail_called(walk_t *walk, uint64_t call) {
   if (l->ci_tail_calls != LAYOUT_ABSENT)
     return !walk_read(walk->memory, &count, call + l->ci_tail_calls, sizeof count, WALK_LIVE) || count != 0;
   if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return true;
+  uint32_t mask = 1u << l->status_tail % 8; /* both bits are in one byte */
+  if (l->status_tail_else != LAYOUT_ABSENT) mask |= 1u << l->status_tail_else % 8;
   return !walk_read(walk->memory, &bits, call + l->ci_status + l->status_tail / 8u, 1, WALK_LIVE) ||
-         (bits >> l->status_tail % 8 & 1) != 0;
+         (bits & mask) != 0;
 }
 
 typedef struct {
@@ -259,6 +271,15 @@ static uint64_t top_pc(const calls_t *calls, const walk_frame_t *frame, uint64_t
   if (walk->calm) return puc_allocating_pc(walk, calls->state, &proto, savedpc);
 #endif
   return running_pc(walk, &proto, savedpc);
+}
+
+/* How it was called, for who asks for its name. */
+static void tell_call(const calls_t *calls, const puc_call_t *call, bool top, walk_frame_t *frame) {
+  if (!marks_functions(calls->walk)) return;
+  frame->tail = was_tail_called(calls->walk, calls->at);
+  frame->slot = call->func;
+  /* a record that is published before it is filled in has these of an earlier call */
+  frame->shift = top && calls->running ? WALK_NO_SHIFT : call->shift;
 }
 
 static long end_calls(calls_t *calls, walk_reason_t reason) {
@@ -293,7 +314,7 @@ static long step_call(uint32_t depth, void *context) {
         walk->frames[0].tail = true;
       } else {
         frame->pc = savedpc - INSTRUCTION;
-        if (marks_functions(walk)) frame->tail = was_tail_called(walk, calls->at);
+        tell_call(calls, &call, top, frame);
       }
     }
   } else if (!(top && (calls->running || calls->state->place == 0))) {

@@ -17,6 +17,7 @@ typedef struct {
   uint64_t func;     /* its slot */
   uint64_t previous; /* the caller's record */
   uint64_t savedpc;
+  uint16_t shift; /* as in walk_frame_t */
 } puc_call_t;
 
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out);

@@ -162,6 +162,25 @@ test_names_from_callers() {
     kill -KILL -- "-$pid"
   done
 }
+# Calls that are being made or left, at any instruction of the VM: no function has the name of another.
+test_names_from_callers_in_a_storm_of_calls() {
+  local runtime engine
+  for runtime in $RUNTIMES; do
+    [[ $runtime == *luajit* ]] && continue
+    start $runtime "$here/alternating.lua"
+    until_printed ready
+    for engine in $(engines); do
+      status "$luapulse" record --engine $engine -F 5000 -d 2 -o out.folded -p "$pid"
+      same "$status" 0 "status of record, $runtime: $(cat err)"
+      grep -v '^#' out.folded | tr ';' '\n' | sed -nE 's/^(.*) \(nowhere:([0-9]+)\)( [0-9]+)?$/\2 \1/p' | sort | uniq -c >names
+      awk 'BEGIN { split("own first second third made maker target hops inner nested returned tails", right) }
+        $3 == right[$2] { found++ } $2 <= 12 && $3 != right[$2] && $3 != "nowhere:" $2 { print; wrong = 1 }
+        END { if (found < 8) print found + 0 " names are right"; exit wrong || found < 8 }' names ||
+        { cat names >&2; fail "$runtime, $engine: a wrong name"; }
+    done
+    kill -KILL -- "-$pid"
+  done
+}
 # Where the frame below is not the caller's there is no name: LuaJIT does not tell.
 test_no_names_from_callers_on_luajit() {
   case " $RUNTIMES " in *" luajit "*) ;; *) return ;; esac
