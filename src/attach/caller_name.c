@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/caller_name_luajit.h"
 #include "attach/table.h"
 #include "walk/bytes.h"
 
@@ -341,8 +342,9 @@ size_t caller_name(walk_t *walk, const walk_frame_t *called, const walk_frame_t 
                    char name[CALLER_NAME]) {
   walk_proto_t proto;
   code_t code;
-  if (walk->layout->family != LAYOUT_PUC || !is_known(&walk->layout->puc) || called->tail ||
-      called->kind != WALK_LUA || caller->kind != WALK_LUA || !is_at_work(walk, called) ||
+  if (called->kind != WALK_LUA || caller->kind != WALK_LUA) return 0;
+  if (walk->layout->family == LAYOUT_LUAJIT) return caller_name_luajit(walk, called, caller, name);
+  if (!is_known(&walk->layout->puc) || called->tail || !is_at_work(walk, called) ||
       !is_there(walk, caller, &proto) || caller->pc < proto.code || caller->pc >= proto.code_end ||
       (caller->pc - proto.code) / 4 >= INSTRUCTIONS || !open_code(&code, walk, &proto))
     return 0;
