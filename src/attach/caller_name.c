@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/caller_name_luajit.h"
 #include "attach/table.h"
 #include "walk/bytes.h"
 
@@ -30,6 +31,8 @@ typedef struct {
   uint8_t language;
   uint8_t move, constant, nil, upvalue, global, table, field, self, jump, call, tail_call, iterate, closure,
       list;
+  uint8_t iterator;      /* from the register of `iterate` to that which is called */
+  uint8_t varargs;       /* the first instruction of a vararg function, which moves it past its arguments */
   uint64_t sets[2];      /* opcodes that set register A, a bit each */
   const event_t *events; /* ended by one without a name; NULL: none */
 } opcodes_t;
@@ -59,11 +62,11 @@ static const char *const binary_54[BINARY_EVENTS_54] = {"__add", "__sub",  "__mu
                                                         "__bor", "__bxor", "__shl",  "__shr"};
 
 static const opcodes_t versions[] = {
-    {51, 0, 1, 3, 4, 5, 6, NONE, 11, 22, 28, 29, 33, 36, 34, {0x31bc3ffc7f, 0}, NULL},
-    {52, 0, 1, 4, 5, 6, 7, NONE, 12, 23, 29, 30, 34, 37, NONE, {0x6b707ff8ff, 0}, events_52},
-    {53, 0, 1, 4, 5, 6, 7, NONE, 12, 30, 36, 37, 41, 44, NONE, {0x35b83ffff8ff, 0}, events_53},
-    {54, 0, 3, 8, 9, 11, 12, 14, 20, 56, 68, 69, 76, 79, NONE, {0x3e3ffffff87bff, 0x3a638}, events_54},
-    {55, 0, 3, 8, 9, 11, 12, 14, 20, 56, 68, 69, 76, 79, NONE, {0x3e3ffffff87bff, 0xba638}, events_54},
+    {51, 0, 1, 3, 4, 5, 6, NONE, 11, 22, 28, 29, 33, 36, 34, 3, NONE, {0x31bc3ffc7f, 0}, NULL},
+    {52, 0, 1, 4, 5, 6, 7, NONE, 12, 23, 29, 30, 34, 37, NONE, 3, NONE, {0x6b707ff8ff, 0}, events_52},
+    {53, 0, 1, 4, 5, 6, 7, NONE, 12, 30, 36, 37, 41, 44, NONE, 3, NONE, {0x35b83ffff8ff, 0}, events_53},
+    {54, 0, 3, 8, 9, 11, 12, 14, 20, 56, 68, 69, 76, 79, NONE, 4, 81, {0x3e3ffffff87bff, 0x3a638}, events_54},
+    {55, 0, 3, 8, 9, 11, 12, 14, 20, 56, 68, 69, 76, 79, NONE, 3, 83, {0x3e3ffffff87bff, 0xba638}, events_54},
 };
 
 /* A function that calls another. */
@@ -72,6 +75,7 @@ typedef struct {
   const opcodes_t *ops;
   uint64_t code, constants, locals, upvalues;
   uint32_t count, constant_count, local_count, upvalue_count;
+  uint32_t registers;
   uint32_t block[BLOCK], first, held; /* instructions at hand */
 } code_t;
 
@@ -241,6 +245,13 @@ static size_t name_of_event(const code_t *c, uint32_t i, char *name) {
   return 0;
 }
 
+/* The register that the instruction calls: metamethods are put behind all that the function uses. */
+static uint32_t called_register(const code_t *c, uint32_t i) {
+  uint32_t op = op_of(c, i);
+  if (op == c->ops->call || op == c->ops->tail_call) return a_of(c, i);
+  return op == c->ops->iterate ? a_of(c, i) + c->ops->iterator : c->registers;
+}
+
 static size_t name_of_call(code_t *c, uint32_t pc, char *name) {
   uint32_t i;
   if (!fetch(c, pc, &i)) return 0;
@@ -250,16 +261,48 @@ static size_t name_of_call(code_t *c, uint32_t pc, char *name) {
   return name_of_event(c, i, name);
 }
 
+/* -- places ------------------------------------------------------------------------------------------------------------- */
+
+/* The slots by which vararg functions were moved past their arguments, 0: it is none, or that is not known. */
+static uint64_t moved_by(const code_t *c, const walk_frame_t *called) {
+  const layout_puc_t *l = &c->walk->layout->puc;
+  walk_proto_t proto;
+  uint32_t first;
+  uint8_t parameters;
+  if (c->ops->varargs == NONE || called->shift == WALK_NO_SHIFT ||
+      !walk_proto(c->walk, called->proto, WALK_GUESS, &proto) || proto.code == proto.code_end ||
+      !walk_read(c->walk->memory, &first, proto.code, sizeof first, WALK_GUESS) ||
+      op_of(c, first) != c->ops->varargs ||
+      !walk_read(c->walk->memory, &parameters, called->proto + l->proto_parameters, 1, WALK_GUESS))
+    return 0;
+  return (uint64_t)called->shift + parameters + 1;
+}
+
+/* Whether the function lies where the instruction has called one. What lies elsewhere is a finalizer or a hook that came in between, or is
+ * left from a call before: records are published before they are filled in. */
+static bool is_called_there(code_t *c, const walk_frame_t *called, const walk_frame_t *caller, uint32_t pc) {
+  uint32_t i;
+  uint64_t base = caller->slot + (is_54(c) ? 1 : (uint64_t)caller->shift) * SLOT;
+  if (!fetch(c, pc, &i) || called->slot == 0 || caller->slot == 0 ||
+      (!is_54(c) && caller->shift == WALK_NO_SHIFT))
+    return false;
+  uint64_t place = base + (uint64_t)called_register(c, i) * SLOT;
+  if (called->slot == place) return true;
+  uint64_t moved = moved_by(c, called);
+  return moved != 0 && called->slot == place + moved * SLOT;
+}
+
 /* -- functions ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_known(const layout_puc_t *l) {
   const uint16_t wanted[] = {l->proto_constants,   l->proto_constant_count, l->proto_locals,
                              l->proto_local_count, l->proto_upvalues,       l->proto_upvalue_count,
                              l->local_size,        l->local_name,           l->local_start,
-                             l->local_end};
+                             l->local_end,         l->proto_parameters,     l->proto_registers};
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
     if (wanted[i] == LAYOUT_ABSENT) return false;
-  return (l->upvalue_size == LAYOUT_ABSENT) == (l->upvalue_name == LAYOUT_ABSENT);
+  return (l->upvalue_size == LAYOUT_ABSENT) == (l->upvalue_name == LAYOUT_ABSENT) &&
+         (l->ci_base != LAYOUT_ABSENT || l->ci_extra != LAYOUT_ABSENT);
 }
 
 static bool open_code(code_t *c, walk_t *walk, const walk_proto_t *proto) {
@@ -280,6 +323,7 @@ static bool open_code(code_t *c, walk_t *walk, const walk_proto_t *proto) {
   c->local_count = bytes_u32(bytes, l->proto_local_count);
   c->upvalues = bytes_u64(bytes, l->proto_upvalues);
   c->upvalue_count = bytes_u32(bytes, l->proto_upvalue_count);
+  c->registers = bytes[l->proto_registers];
   return true;
 }
 
@@ -287,14 +331,25 @@ static bool is_there(walk_t *walk, const walk_frame_t *frame, walk_proto_t *prot
   return walk_proto(walk, frame->proto, WALK_GUESS, proto) && walk_mark(walk, proto) == frame->mark;
 }
 
-size_t caller_name(walk_t *walk, const walk_frame_t *caller, char name[CALLER_NAME]) {
+/* True when an instruction of the function is at work: until the first one its record may be in the making, or be handed to what is called
+ * by a tail call, which is marked last; and when it ends, a result comes to the place of the function. */
+static bool is_at_work(walk_t *walk, const walk_frame_t *called) {
+  walk_proto_t proto;
+  return is_there(walk, called, &proto) && called->pc >= proto.code && called->pc < proto.code_end;
+}
+
+size_t caller_name(walk_t *walk, const walk_frame_t *called, const walk_frame_t *caller,
+                   char name[CALLER_NAME]) {
   walk_proto_t proto;
   code_t code;
-  if (walk->layout->family != LAYOUT_PUC || !is_known(&walk->layout->puc) || caller->kind != WALK_LUA ||
+  if (called->kind != WALK_LUA || caller->kind != WALK_LUA) return 0;
+  if (walk->layout->family == LAYOUT_LUAJIT) return caller_name_luajit(walk, called, caller, name);
+  if (!is_known(&walk->layout->puc) || called->tail || !is_at_work(walk, called) ||
       !is_there(walk, caller, &proto) || caller->pc < proto.code || caller->pc >= proto.code_end ||
       (caller->pc - proto.code) / 4 >= INSTRUCTIONS || !open_code(&code, walk, &proto))
     return 0;
-  size_t len = name_of_call(&code, (uint32_t)((caller->pc - proto.code) / 4), name);
+  uint32_t pc = (uint32_t)((caller->pc - proto.code) / 4);
+  size_t len = is_called_there(&code, called, caller, pc) ? name_of_call(&code, pc, name) : 0;
   if (walk->memory->forget != NULL) walk->memory->forget(walk->memory);
   return is_there(walk, caller, &proto) ? len : 0;
 }

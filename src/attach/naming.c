@@ -236,12 +236,12 @@ size_t naming_chunk(naming_t *n, const naming_function_t *f, char name[NAMING_NA
 
 static size_t name_by_caller(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   const layout_t *aimed = n->target->walk->layout;
-  if (f->caller == NULL || f->runtime >= n->runtimes->count) return 0;
+  if (f->frame == NULL || f->caller == NULL || f->runtime >= n->runtimes->count) return 0;
   const runtime_t *runtime = &n->runtimes->runtimes[f->runtime];
   if (runtime->layout == NULL) return 0;
   remote_forget(n->target->remote); /* the process runs */
   target_aim(n->target, runtime->layout, NULL);
-  size_t len = caller_name(n->target->walk, f->caller, name);
+  size_t len = caller_name(n->target->walk, f->frame, f->caller, name);
   target_aim(n->target, aimed, NULL);
   return len;
 }

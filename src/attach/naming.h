@@ -33,8 +33,9 @@ typedef struct {
   const char
       *source; /* WALK_LUA: as Lua keeps it, "@file", "=name" or a text; NULL when it could not be read */
   size_t source_len;
-  const walk_frame_t *caller; /* WALK_LUA: who called it, NULL when unknown, and … */
-  size_t runtime;             /* … the index of their Lua */
+  const walk_frame_t *frame,
+      *caller;    /* WALK_LUA: as walks mark them, itself and who called it; NULL when unknown */
+  size_t runtime; /* the index of their Lua */
 } naming_function_t;
 
 typedef struct {

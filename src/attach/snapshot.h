@@ -20,8 +20,8 @@ typedef struct {
 
 typedef struct {
   uint32_t kind;         /* walk_kind_t */
-  uint32_t ffid;         /* WALK_BUILTIN */
-  uint64_t code;         /* WALK_C, WALK_BUILTIN */
+  uint32_t ffid;         /* WALK_BUILTIN; WALK_LUA: walk_frame_t.shift */
+  uint64_t code;         /* WALK_C, WALK_BUILTIN; WALK_LUA: walk_frame_t.slot */
   uint64_t function;     /* the object, 0: none */
   uint64_t proto;        /* WALK_LUA: the prototype, and … */
   uint32_t mark;         /* … walk_mark() of it */

@@ -248,8 +248,8 @@ static reading_t read_function(symbols_t *s, const walk_frame_t *frame, const wa
     reading.source = source;
     if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;
     if (reading.source_len > room) reading.source_len = room;
-    if (caller != NULL && caller->kind == WALK_LUA && caller->pc != 0 && !frame->tail && proto.line > 0 &&
-        caller_name(s->walk, caller, reading.called) == 0)
+    if (caller != NULL && caller->kind == WALK_LUA && caller->pc != 0 && proto.line > 0 &&
+        caller_name(s->walk, frame, caller, reading.called) == 0)
       reading.called[0] = '\0';
   }
   remote_forget(s->remote);

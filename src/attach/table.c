@@ -230,14 +230,32 @@ bool table_next(walk_t *walk, const table_t *table, uint32_t limit, uint32_t *no
   return false;
 }
 
-bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t limit) {
+bool table_get(walk_t *walk, uint64_t address, uint64_t key, uint32_t limit, value_t *value) {
+  table_t table;
+  value_t found;
+  if (!table_open(walk, address, &table)) return false;
+  for (uint32_t i = 0; i < table.node_count && i < limit; i++) {
+    if (!read_node(walk, &table, i, &found, value)) return false;
+    if (found.kind == VALUE_STRING && found.at == key) return true;
+  }
+  return false;
+}
+
+bool table_get_text(walk_t *walk, uint64_t address, const char *key, uint32_t limit, value_t *value) {
   table_t table;
   table_entry_t entry;
   uint32_t node = 0;
   if (!table_open(walk, address, &table)) return false;
-  while (table_next(walk, &table, limit, &node, &entry))
+  while (table_next(walk, &table, limit, &node, &entry)) {
+    *value = entry.value;
     if (strcmp(entry.text, key) == 0) return true;
+  }
   return false;
+}
+
+bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t limit) {
+  value_t value;
+  return table_get_text(walk, address, key, limit, &value);
 }
 
 bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *entry) {

@@ -49,6 +49,10 @@ typedef struct {
 bool table_next(walk_t *walk, const table_t *table, uint32_t most, uint32_t *node, table_entry_t *entry);
 /* Whether it has an entry of that name, among as many nodes. */
 bool table_has(walk_t *walk, uint64_t address, const char *key, uint32_t most);
+/* The value of a key among as many nodes: of a string by its object, which must be a short one or LuaJIT's, or by its text, then functions
+ * and tables alone. False when there is none. */
+bool table_get(walk_t *walk, uint64_t address, uint64_t key, uint32_t most, value_t *value);
+bool table_get_text(walk_t *walk, uint64_t address, const char *key, uint32_t most, value_t *value);
 /* Whether the entry is still there. Call memory->forget() between the two. */
 bool table_confirms(walk_t *walk, const table_t *table, const table_entry_t *entry);
 

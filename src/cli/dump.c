@@ -42,10 +42,21 @@ typedef struct {
   naming_t *naming;
 } printing_t;
 
+static walk_frame_t walk_frame_of(const snapshot_frame_t *frame) {
+  return (walk_frame_t){.kind = (uint8_t)frame->kind,
+                        .function = frame->function,
+                        .proto = frame->proto,
+                        .mark = frame->mark,
+                        .pc = frame->pc,
+                        .tail = frame->tail,
+                        .slot = frame->code,
+                        .shift = (uint16_t)frame->ffid};
+}
+
 /* `below` is NULL at the bottom. */
 static void name_frame(const printing_t *p, const snapshot_stack_t *stack, const snapshot_frame_t *frame,
                        const snapshot_frame_t *below, named_t *named) {
-  walk_frame_t caller = {.kind = WALK_C};
+  walk_frame_t itself = walk_frame_of(frame), caller;
   naming_function_t function = {.kind = frame->kind,
                                 .ffid = frame->ffid,
                                 .code = frame->code,
@@ -55,8 +66,9 @@ static void name_frame(const printing_t *p, const snapshot_stack_t *stack, const
                                 .line = frame->line,
                                 .defined = frame->defined,
                                 .runtime = stack->runtime};
-  if (below != NULL && below->kind == WALK_LUA && below->pc != 0 && !frame->tail) {
-    caller = (walk_frame_t){.kind = WALK_LUA, .proto = below->proto, .mark = below->mark, .pc = below->pc};
+  if (below != NULL && below->kind == WALK_LUA && below->pc != 0) {
+    caller = walk_frame_of(below);
+    function.frame = &itself;
     function.caller = &caller;
   }
   if (frame->source < SNAPSHOT_SOURCES) {

@@ -37,6 +37,7 @@ static const debug_struct_t structures[] = {
     {"GCfuncL", "pc"},
     {"GCfuncC", "f"},
     {"GCproto", "sizebc"},
+    {"GCupval", "dhash"},
     {"GCstr", "len"},
     {"GCtab", "hmask"},
     {"Node", "val"},
@@ -56,6 +57,9 @@ static const struct {
     {"CallInfo.size", "CallInfo", NULL},
     {"CallInfo.savedpc", "CallInfo", "u.l.savedpc"},
     {"CallInfo.savedpc", "CallInfo", "savedpc"}, /* 5.1 */
+    {"CallInfo.base", "CallInfo", "u.l.base"},
+    {"CallInfo.base", "CallInfo", "base"}, /* 5.1 */
+    {"CallInfo.nextraargs", "CallInfo", "u.l.nextraargs"},
     {"Closure.tt", "LClosure", "tt"},
     {"Closure.isC", "LClosure", "isC"},
     {"Proto.size", "Proto", NULL},
@@ -86,6 +90,8 @@ static const struct {
     {"GCfunc.ffid", "GCfuncL", "ffid"},
     {"GCfunc.pc", "GCfuncL", "pc"},
     {"GCfunc.f", "GCfuncC", "f"},
+    {"GCfunc.uvptr", "GCfuncL", "uvptr"},
+    {"GCfunc.env", "GCfuncL", "env"},
     {"GCproto.size", "GCproto", NULL},
     {"GCstr.size", "GCstr", NULL},
 };
@@ -288,6 +294,7 @@ static void set_name(const making_t *m, const char *runtime) {
 static bool same_puc(layout_puc_t a, const layout_puc_t *b) {
   a.status_finalizer = b->status_finalizer;
   a.status_tail = b->status_tail;
+  a.status_tail_else = b->status_tail_else;
   return memcmp(&a, b, sizeof a) == 0;
 }
 

@@ -367,6 +367,7 @@ WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t
 #endif
   s->inner = walk->frame_count = count + 1;
   if (frame->kind != WALK_LUA) return true;
+  if (marks_functions(walk)) frame->slot = s->f + SLOT;
   if ((s->last_link & LINK_TYPE) == LINK_C) walk->links_unsure = true;
   if (top && s->running && walk->trace != 0)
     s->pc = trace_start(walk, s->state->global, frame->proto) + INSTRUCTION;

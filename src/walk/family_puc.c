@@ -85,15 +85,23 @@ WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state) {
 /* -- one call ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-  uint32_t offset, bytes; /* 4: how many it took the place of; 1: one of the byte's bits; 0: not told */
+  uint32_t offset, bytes; /* 4: how many it took the place of; 1: bits of the byte; 0: not told */
+  uint32_t mask;
 } tail_field_t;
 
 /* Where a call record tells whether its function took another's place, instead of being called by that of the record below. */
 static inline tail_field_t tail_field(const walk_t *walk, const layout_puc_t *l) {
-  if (!marks_functions(walk)) return (tail_field_t){0, 0};
-  if (l->ci_tail_calls != LAYOUT_ABSENT) return (tail_field_t){l->ci_tail_calls, 4};
-  if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return (tail_field_t){0, 0};
-  return (tail_field_t){l->ci_status + l->status_tail / 8u, 1};
+  tail_field_t none = {0, 0, 0};
+  if (!marks_functions(walk)) return none;
+  if (l->ci_tail_calls != LAYOUT_ABSENT) return (tail_field_t){l->ci_tail_calls, 4, 0};
+  if (l->ci_status == LAYOUT_ABSENT || l->status_tail == LAYOUT_ABSENT) return none;
+  uint32_t mask = 1u << l->status_tail % 8; /* both bits are in one byte */
+  if (l->status_tail_else != LAYOUT_ABSENT) mask |= 1u << l->status_tail_else % 8;
+  return (tail_field_t){l->ci_status + l->status_tail / 8u, 1, mask};
+}
+
+static uint16_t shift_of(uint64_t count) {
+  return count < WALK_NO_SHIFT ? (uint16_t)count : WALK_NO_SHIFT;
 }
 
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
@@ -104,14 +112,20 @@ WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   if (linked) len = most(len, l->ci_previous + 8u);
   tail_field_t tail = tail_field(walk, l);
   len = most(len, tail.offset + tail.bytes);
+  if (l->ci_base != LAYOUT_ABSENT) len = most(len, l->ci_base + 8u);
+  if (l->ci_extra != LAYOUT_ABSENT) len = most(len, l->ci_extra + 4u);
   /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
   if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_LEAD))
     return false;
   *out =
       (puc_call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
-                   bytes_u64(bytes, l->ci_savedpc), true};
+                   bytes_u64(bytes, l->ci_savedpc), WALK_NO_SHIFT, true};
+  if (l->ci_base != LAYOUT_ABSENT)
+    out->shift = shift_of((bytes_u64(bytes, l->ci_base) - out->func) / SLOT_BYTES);
+  else if (l->ci_extra != LAYOUT_ABSENT)
+    out->shift = shift_of(bytes_u32(bytes, l->ci_extra));
   if (tail.bytes == 4) out->tail = bytes_u32(bytes, tail.offset) != 0;
-  if (tail.bytes == 1) out->tail = (bytes[tail.offset] >> l->status_tail % 8 & 1) != 0;
+  if (tail.bytes == 1) out->tail = (bytes[tail.offset] & tail.mask) != 0;
   return true;
 }
 
@@ -281,6 +295,15 @@ static uint64_t top_pc(const calls_t *calls, const walk_frame_t *frame, uint64_t
   return running_pc(walk, &proto, savedpc);
 }
 
+/* How it was called, for who asks for its name. */
+static void tell_call(const calls_t *calls, const puc_call_t *call, bool top, walk_frame_t *frame) {
+  if (!marks_functions(calls->walk)) return;
+  frame->tail = call->tail;
+  frame->slot = call->func;
+  /* a record that is published before it is filled in has these of an earlier call */
+  frame->shift = top && calls->running ? WALK_NO_SHIFT : call->shift;
+}
+
 static long end_calls(calls_t *calls, walk_reason_t reason) {
   calls->reason = reason;
   return 1;
@@ -313,7 +336,7 @@ static long step_call(uint32_t depth, void *context) {
         walk->frames[0].tail = true;
       } else {
         frame->pc = savedpc - INSTRUCTION;
-        frame->tail = call.tail;
+        tell_call(calls, &call, top, frame);
       }
     }
   } else if (!(top && (calls->running || calls->state->place == 0))) {

@@ -17,7 +17,8 @@ typedef struct {
   uint64_t func;     /* its slot */
   uint64_t previous; /* the caller's record */
   uint64_t savedpc;
-  bool tail; /* it may have taken another's place; only asked for where functions are marked */
+  uint16_t shift; /* as in walk_frame_t */
+  bool tail;      /* it may have taken another's place; only asked for where functions are marked */
 } puc_call_t;
 
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out);

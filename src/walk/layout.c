@@ -61,6 +61,7 @@ const char *layout_missing(const layout_t *layout) {
   if ((l->status_finalizer != LAYOUT_ABSENT || l->status_tail != LAYOUT_ABSENT) &&
       l->ci_status == LAYOUT_ABSENT)
     return "CallInfo.callstatus";
+  if (l->status_tail_else != LAYOUT_ABSENT && l->status_tail == LAYOUT_ABSENT) return "callstatus.tail";
   return NULL;
 }
 
@@ -85,6 +86,7 @@ enum {
   TABLE_MOST = LAYOUT_TABLE_BYTES,
   NODE_MOST = LAYOUT_NODE_BYTES,
   LOCAL_MOST = LAYOUT_LOCAL_BYTES,
+  FUNCTION_MOST = 128, /* of LuaJIT, up to its upvalues; and of an upvalue */
   VALUE = 16,
   STATUS_BITS = 32
 };
@@ -115,6 +117,11 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"CallInfo.tailcalls", l->ci_tail_calls, 4, l->ci_size},
       {"callstatus.fin", l->status_finalizer, 1, STATUS_BITS},
       {"callstatus.tail", l->status_tail, 1, STATUS_BITS},
+      {"callstatus.tail_else", l->status_tail_else, 1, l->status_tail / 8u * 8 + 8}, /* in the same byte */
+      {"CallInfo.base", l->ci_base, 8, l->ci_size},
+      {"CallInfo.nextraargs", l->ci_extra, 4, l->ci_size},
+      {"Proto.numparams", l->proto_parameters, 1, l->proto_size},
+      {"Proto.maxstacksize", l->proto_registers, 1, l->proto_size},
       {"CallInfo.callstatus", l->ci_status, status, l->ci_size},
       {"Closure.tt", l->closure_tag, 1, closure},
       {"Closure.isC", l->closure_is_c, 1, closure},
@@ -186,6 +193,13 @@ static const char *outside_luajit(const layout_luajit_t *l) {
       {"GCproto.firstline", l->proto_line, 4, l->proto_size},
       {"GCproto.numline", l->proto_line_count, 4, l->proto_size},
       {"GCproto.lineinfo", l->proto_lines, l->pointer, l->proto_size},
+      {"GCproto.k", l->proto_constants, l->pointer, l->proto_size},
+      {"GCproto.sizeuv", l->proto_upvalue_count, 1, l->proto_size},
+      {"GCproto.uvinfo", l->proto_upvalues, l->pointer, l->proto_size},
+      {"GCproto.varinfo", l->proto_locals, l->pointer, l->proto_size},
+      {"GCfunc.env", l->function_globals, l->pointer, FUNCTION_MOST},
+      {"GCfunc.uvptr", l->function_upvalues, 0, FUNCTION_MOST},
+      {"GCupval.v", l->upvalue_value, l->pointer, FUNCTION_MOST},
       {"GCstr.len", l->string_length, 4, l->string_bytes},
       {"lua_State.env", l->state_globals, l->pointer, l->state_size},
       {"global_State.registrytv", l->global_registry, 8, global},

@@ -50,8 +50,12 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(ci_savedpc, "CallInfo.savedpc", false)                                                                  \
   F(ci_status, "CallInfo.callstatus", true)    /* 1, 2 or 4 bytes; 5.1 has none */                          \
   F(ci_tail_calls, "CallInfo.tailcalls", true) /* 5.1: how many calls it took the place of */               \
-  F(status_finalizer, "callstatus.fin", true)  /* number of the bit: a finalizer runs above that frame */   \
-  F(status_tail, "callstatus.tail", true)      /* number of the bit: it took its caller's place */          \
+  F(ci_base, "CallInfo.base", true)            /* up to 5.3: its first register; later it follows `func` */ \
+  F(ci_extra, "CallInfo.nextraargs", true) /* 5.4 on: of a vararg function, which `func` was moved past */  \
+  F(status_finalizer, "callstatus.fin", true) /* number of the bit: a finalizer runs above that frame */    \
+  F(status_tail, "callstatus.tail", true)     /* number of the bit: it took its caller's place */           \
+  F(status_tail_else, "callstatus.tail_else",                                                               \
+    true) /* another bit that may say so: releases that share the rest differ */                            \
   F(closure_tag, "Closure.tt", false)                                                                       \
   F(closure_is_c, "Closure.isC", true) /* 5.1, 5.2.0: one tag for both kinds */                             \
   F(closure_proto, "LClosure.p", false)                                                                     \
@@ -73,6 +77,8 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(proto_local_count, "Proto.sizelocvars", true)                                                           \
   F(proto_upvalues, "Proto.upvalues", true)                                                                 \
   F(proto_upvalue_count, "Proto.sizeupvalues", true)                                                        \
+  F(proto_parameters, "Proto.numparams", true)   /* a byte */                                               \
+  F(proto_registers, "Proto.maxstacksize", true) /* a byte */                                               \
   F(local_size, "LocVar.size", true)                                                                        \
   F(local_name, "LocVar.varname", true)                                                                     \
   F(local_start, "LocVar.startpc", true)                                                                    \
@@ -101,60 +107,67 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(tag_light, "tag.light", true)                                                                           \
   F(tag_bytes, "tag.bytes", false) /* of a slot's tag that mean something */
 
-#define LAYOUT_LUAJIT_FIELDS(F)                                                      \
-  F(pointer, "ref.size", false) /* of a reference between objects: 8 (GC64) or 4 */  \
-  F(state_tag, "lua_State.gct", false)                                               \
-  F(state_global, "lua_State.glref", false)                                          \
-  F(state_base, "lua_State.base", false)                                             \
-  F(state_top, "lua_State.top", false)                                               \
-  F(state_max, "lua_State.maxstack", false)                                          \
-  F(state_stack, "lua_State.stack", false)                                           \
-  F(state_cframe, "lua_State.cframe", false)                                         \
-  F(state_size, "lua_State.size", false)                                             \
-  F(global_vmstate, "global_State.vmstate", false)                                   \
-  F(global_main, "global_State.mainthref", false)                                    \
-  F(global_current, "global_State.cur_L", false)                                     \
-  F(global_jit_base, "global_State.jit_base", false)                                 \
-  F(global_gc_total, "global_State.gc.total", false)                                 \
-  F(global_hookmask, "global_State.hookmask", true)     /* a byte */                 \
-  F(global_strings, "global_State.str.tab", true)       /* pointer to the buckets */ \
-  F(state_status, "lua_State.status", true)             /* a byte, as of PUC Lua */  \
-  F(global_objects, "global_State.gc.root", true)       /* first of all objects */   \
-  F(global_white, "global_State.gc.currentwhite", true) /* a byte */                 \
-  F(global_gc_state, "global_State.gc.state", true)     /* a byte */                 \
-  F(state_globals, "lua_State.env", true)               /* the table of globals */   \
-  F(global_registry, "global_State.registrytv", true)   /* a value */                \
-  F(gg_global, "GG_State.g", false)                                                  \
-  F(gg_jit, "GG_State.J", false)                                                     \
-  F(gg_dispatch, "GG_State.dispatch", false)                                         \
-  F(gg_code, "GG_State.bcff", false) /* what follows the dispatch table */           \
-  F(jit_traces, "jit_State.trace", false)                                            \
-  F(jit_trace_count, "jit_State.sizetrace", false)                                   \
-  F(function_ffid, "GCfunc.ffid", false)                                             \
-  F(function_pc, "GCfunc.pc", false)                                                 \
-  F(function_code, "GCfunc.f", false)                                                \
-  F(proto_size, "GCproto.size", false) /* the bytecode follows */                    \
-  F(proto_code_count, "GCproto.sizebc", false)                                       \
-  F(proto_const_count, "GCproto.sizekgc", false)                                     \
-  F(proto_bytes, "GCproto.sizept", false)                                            \
-  F(proto_source, "GCproto.chunkname", false)                                        \
-  F(proto_line, "GCproto.firstline", false)                                          \
-  F(proto_line_count, "GCproto.numline", false)                                      \
-  F(proto_lines, "GCproto.lineinfo", false)                                          \
-  F(string_length, "GCstr.len", false)                                               \
-  F(string_bytes, "GCstr.size", false)                                               \
-  F(table_nodes, "GCtab.node", true)                                                 \
-  F(table_node_mask, "GCtab.hmask", true) /* how many nodes there are, less one */   \
-  F(table_metatable, "GCtab.metatable", true)                                        \
-  F(node_size, "Node.size", true)                                                    \
-  F(node_value, "Node.val", true)                                                    \
-  F(node_key, "Node.key", true)                                                      \
-  F(trace_proto, "GCtrace.startpt", false)                                           \
-  F(trace_pc, "GCtrace.startpc", false)                                              \
-  F(trace_number, "GCtrace.traceno", false)                                          \
-  F(cframe_state, "cframe.L", false)                                                 \
-  F(cframe_pc, "cframe.pc", false)                                                   \
-  F(cframe_previous, "cframe.prev", false)                                           \
+#define LAYOUT_LUAJIT_FIELDS(F)                                                                    \
+  F(pointer, "ref.size", false) /* of a reference between objects: 8 (GC64) or 4 */                \
+  F(state_tag, "lua_State.gct", false)                                                             \
+  F(state_global, "lua_State.glref", false)                                                        \
+  F(state_base, "lua_State.base", false)                                                           \
+  F(state_top, "lua_State.top", false)                                                             \
+  F(state_max, "lua_State.maxstack", false)                                                        \
+  F(state_stack, "lua_State.stack", false)                                                         \
+  F(state_cframe, "lua_State.cframe", false)                                                       \
+  F(state_size, "lua_State.size", false)                                                           \
+  F(global_vmstate, "global_State.vmstate", false)                                                 \
+  F(global_main, "global_State.mainthref", false)                                                  \
+  F(global_current, "global_State.cur_L", false)                                                   \
+  F(global_jit_base, "global_State.jit_base", false)                                               \
+  F(global_gc_total, "global_State.gc.total", false)                                               \
+  F(global_hookmask, "global_State.hookmask", true)     /* a byte */                               \
+  F(global_strings, "global_State.str.tab", true)       /* pointer to the buckets */               \
+  F(state_status, "lua_State.status", true)             /* a byte, as of PUC Lua */                \
+  F(global_objects, "global_State.gc.root", true)       /* first of all objects */                 \
+  F(global_white, "global_State.gc.currentwhite", true) /* a byte */                               \
+  F(global_gc_state, "global_State.gc.state", true)     /* a byte */                               \
+  F(state_globals, "lua_State.env", true)               /* the table of globals */                 \
+  F(global_registry, "global_State.registrytv", true)   /* a value */                              \
+  F(gg_global, "GG_State.g", false)                                                                \
+  F(gg_jit, "GG_State.J", false)                                                                   \
+  F(gg_dispatch, "GG_State.dispatch", false)                                                       \
+  F(gg_code, "GG_State.bcff", false) /* what follows the dispatch table */                         \
+  F(jit_traces, "jit_State.trace", false)                                                          \
+  F(jit_trace_count, "jit_State.sizetrace", false)                                                 \
+  F(function_ffid, "GCfunc.ffid", false)                                                           \
+  F(function_pc, "GCfunc.pc", false)                                                               \
+  F(function_code, "GCfunc.f", false)                                                              \
+  F(function_upvalues, "GCfunc.uvptr", true) /* of a Lua function */                               \
+  F(function_globals, "GCfunc.env", true)                                                          \
+  F(upvalue_value, "GCupval.v", true)  /* points to it */                                          \
+  F(proto_size, "GCproto.size", false) /* the bytecode follows */                                  \
+  F(proto_code_count, "GCproto.sizebc", false)                                                     \
+  F(proto_const_count, "GCproto.sizekgc", false)                                                   \
+  F(proto_bytes, "GCproto.sizept", false)                                                          \
+  F(proto_source, "GCproto.chunkname", false)                                                      \
+  F(proto_line, "GCproto.firstline", false)                                                        \
+  F(proto_line_count, "GCproto.numline", false)                                                    \
+  F(proto_lines, "GCproto.lineinfo", false)                                                        \
+  F(proto_constants, "GCproto.k", true)          /* points behind the references, which go down */ \
+  F(proto_upvalue_count, "GCproto.sizeuv", true) /* a byte */                                      \
+  F(proto_upvalues, "GCproto.uvinfo", true)      /* names, each ended by a zero */                 \
+  F(proto_locals, "GCproto.varinfo", true)       /* names and where they count */                  \
+  F(string_length, "GCstr.len", false)                                                             \
+  F(string_bytes, "GCstr.size", false)                                                             \
+  F(table_nodes, "GCtab.node", true)                                                               \
+  F(table_node_mask, "GCtab.hmask", true) /* how many nodes there are, less one */                 \
+  F(table_metatable, "GCtab.metatable", true)                                                      \
+  F(node_size, "Node.size", true)                                                                  \
+  F(node_value, "Node.val", true)                                                                  \
+  F(node_key, "Node.key", true)                                                                    \
+  F(trace_proto, "GCtrace.startpt", false)                                                         \
+  F(trace_pc, "GCtrace.startpc", false)                                                            \
+  F(trace_number, "GCtrace.traceno", false)                                                        \
+  F(cframe_state, "cframe.L", false)                                                               \
+  F(cframe_pc, "cframe.pc", false)                                                                 \
+  F(cframe_previous, "cframe.prev", false)                                                         \
   F(cframe_results, "cframe.nres", false)
 
 #define LAYOUT_MEMBER(member, key, optional) uint16_t member;

@@ -26,7 +26,8 @@ enum {
   WALK_BUFFER = 192,       /* bytes of a structure read at a time */
   WALK_WINDOW = 32,        /* words of a Lua stack read at a time in BPF */
   WALK_NEAR_IMAGES = 8,
-  WALK_MAX_TOPS = 5
+  WALK_MAX_TOPS = 5,
+  WALK_NO_SHIFT = UINT16_MAX /* not known: the call may be in the making */
 };
 
 typedef enum {
@@ -52,12 +53,20 @@ typedef enum {
 typedef struct {
   uint64_t function; /* the function object; 0 for a light C function */
   uint64_t proto;    /* WALK_LUA: its prototype */
-  uint64_t code;     /* WALK_C, WALK_BUILTIN: address of the C function (or of the built-in's code) */
-  uint64_t pc;       /* WALK_LUA: address of the instruction at work, 0 when unknown */
-  uint32_t mark;     /* WALK_LUA, where it is asked for: walk_mark() of the prototype */
-  uint8_t kind;      /* walk_kind_t */
-  uint8_t tail;      /* WALK_LUA, where marks are: the frame below may not be its caller's */
-  uint16_t ffid;     /* WALK_BUILTIN: its number */
+  union {
+    uint64_t code; /* WALK_C, WALK_BUILTIN: address of the C function (or of the built-in's code) */
+    uint64_t slot; /* WALK_LUA, where marks are: PUC: of the function; LuaJIT: its first register */
+  };
+  uint64_t pc;   /* WALK_LUA: address of the instruction at work, 0 when unknown */
+  uint32_t mark; /* WALK_LUA, where it is asked for: walk_mark() of the prototype */
+  uint8_t kind;  /* walk_kind_t */
+  uint8_t tail;  /* WALK_LUA, where marks are: the frame below may not be its caller's */
+  union {
+    uint16_t ffid; /* WALK_BUILTIN: its number */
+    uint16_t
+        shift; /* WALK_LUA of PUC, where marks are: slots from `slot` to its first register (up to 5.3); extra arguments, if it is a
+                     * vararg function (5.4 on) */
+  };
 } walk_frame_t;
 
 typedef enum {

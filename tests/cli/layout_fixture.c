@@ -75,6 +75,7 @@ typedef struct Upvaldesc {
 typedef struct Proto {
   HEADER;
   int sizelineinfo, linedefined, sizecode, lastlinedefined, sizek, sizeupvalues, sizelocvars;
+  byte_t maxstacksize, numparams;
   void *k;
   LocVar *locvars;
 #if SHAPE == 51
@@ -172,6 +173,7 @@ typedef struct {
   union {
     struct {
       pad_t pad;
+      int nextraargs;
       const uint32_t *savedpc;
     } l;
     void *k;
@@ -311,10 +313,11 @@ int main(void) {
   PLACE(Proto, code), PLACE(Proto, sizecode), PLACE(Proto, lineinfo), PLACE(Proto, sizelineinfo);
   PLACE(Proto, k), PLACE(Proto, sizek), PLACE(Proto, locvars), PLACE(Proto, sizelocvars);
   PLACE(Proto, upvalues), PLACE(Proto, sizeupvalues), SIZE("LocVar.size", LocVar), PLACE(LocVar, varname);
-  PLACE(LocVar, startpc), PLACE(LocVar, endpc);
+  PLACE(LocVar, startpc), PLACE(LocVar, endpc), PLACE(Proto, numparams), PLACE(Proto, maxstacksize);
 #if SHAPE == 51
-  PLACE(CallInfo, tailcalls);
+  PLACE(CallInfo, tailcalls), PLACE(CallInfo, base);
 #else
+  AT("CallInfo.nextraargs", CallInfo, u.l.nextraargs);
   SIZE("Upvaldesc.size", Upvaldesc), PLACE(Upvaldesc, name);
 #endif
   return 0;
@@ -375,8 +378,14 @@ typedef struct GG_State {
 typedef struct GCfuncL {
   HEADER;
   byte_t ffid;
-  GCRef pc;
+  GCRef pc, env;
+  GCRef uvptr[1];
 } GCfuncL;
+typedef struct GCupval {
+  HEADER;
+  uint32_t dhash;
+  GCRef v;
+} GCupval;
 typedef struct GCfuncC {
   HEADER;
   byte_t ffid;
@@ -386,7 +395,8 @@ typedef struct GCfuncC {
 typedef struct GCproto {
   HEADER;
   int sizept, sizekgc, sizebc, numline, firstline;
-  GCRef lineinfo, chunkname;
+  byte_t sizeuv;
+  GCRef lineinfo, chunkname, varinfo, uvinfo, k;
 } GCproto;
 typedef struct GCstr {
   HEADER;
@@ -413,6 +423,7 @@ GG_State gg;
 GCfuncL lua_function;
 GCfuncC c_function;
 GCproto proto;
+GCupval upvalue;
 GCstr string;
 GCtrace trace;
 GCtab table;
@@ -440,6 +451,8 @@ int main(void) {
   PLACE(GCtrace, startpt), PLACE(GCtrace, startpc), PLACE(GCtrace, traceno);
   PLACE(lua_State, env), PLACE(global_State, registrytv), PLACE(GCtab, node), PLACE(GCtab, hmask);
   PLACE(GCtab, metatable), SIZE("Node.size", Node), PLACE(Node, val), PLACE(Node, key);
+  PLACE(GCproto, k), PLACE(GCproto, sizeuv), PLACE(GCproto, uvinfo), PLACE(GCproto, varinfo);
+  AT("GCfunc.uvptr", GCfuncL, uvptr), AT("GCfunc.env", GCfuncL, env), PLACE(GCupval, v);
   return 0;
 }
 

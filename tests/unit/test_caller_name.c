@@ -8,7 +8,7 @@
 #include "invented_tables.h"
 
 enum { MOVE, UPVALUE, JUMP, CALL, OPCODES };
-enum { INSTRUCTIONS = 16, MOST_READS = 100000 };
+enum { INSTRUCTIONS = 16, MOST_READS = 100000, STACK = 1 << 20 };
 
 static const uint8_t opcodes[][OPCODES] = {
     {0, 4, 22, 28}, {0, 5, 23, 29}, {0, 5, 30, 36}, {0, 9, 56, 68}, {0, 9, 56, 68}};
@@ -17,7 +17,7 @@ typedef struct {
   invented_t vm;
   walk_t walk;
   uint64_t proto, code, locals;
-  walk_frame_t caller;
+  walk_frame_t called, caller;
 } fixture_t;
 
 static uint32_t encode(const fixture_t *x, int opcode, uint32_t a, uint32_t b) {
@@ -41,8 +41,18 @@ static void write_code(fixture_t *x, uint32_t at, uint32_t instruction) {
 static void mark(fixture_t *x, uint32_t at) {
   walk_proto_t proto;
   assert_true(walk_proto(&x->walk, x->proto, WALK_GUESS, &proto));
-  x->caller = (walk_frame_t){
-      .kind = WALK_LUA, .proto = x->proto, .mark = walk_mark(&x->walk, &proto), .pc = x->code + at * 4};
+  x->caller = (walk_frame_t){.kind = WALK_LUA,
+                             .proto = x->proto,
+                             .mark = walk_mark(&x->walk, &proto),
+                             .pc = x->code + at * 4,
+                             .slot = STACK,
+                             .shift = 1};
+  x->called = (walk_frame_t){.kind = WALK_LUA,
+                             .proto = x->proto,
+                             .mark = x->caller.mark,
+                             .pc = x->code,
+                             .slot = STACK + 2 * 16,
+                             .shift = WALK_NO_SHIFT};
 }
 
 /* A function with a local variable "work" in register 0 and an upvalue "upper", which calls register 1 at its third instruction. */
@@ -88,7 +98,7 @@ static void with_every_layout(each_t *each) {
 
 static void expect(fixture_t *x, const char *name) {
   char found[CALLER_NAME] = "";
-  size_t len = caller_name(&x->walk, &x->caller, found);
+  size_t len = caller_name(&x->walk, &x->called, &x->caller, found);
   assert_int_equal(len, strlen(name));
   if (len > 0) assert_string_equal(found, name);
 }
@@ -120,6 +130,57 @@ static void jump_over(fixture_t *x) {
 static void what_may_be_jumped_over_is_not_certain(void **state) {
   (void)state;
   with_every_layout(jump_over);
+}
+
+static void misplace(fixture_t *x) {
+  walk_frame_t whole = x->called;
+  bool is_54 = x->vm.layout->language >= 54;
+  x->called.slot += 16; /* a finalizer, a hook, or what is left of a call before */
+  expect(x, "");
+  x->called.slot = 0; /* not known */
+  expect(x, "");
+  x->called = whole;
+  x->called.pc = x->code - 4; /* it has run nothing yet */
+  expect(x, "");
+  x->called.pc = x->code + 4 * INSTRUCTIONS; /* another function's */
+  expect(x, "");
+  x->called = whole;
+  x->called.tail = true;
+  expect(x, "");
+  x->called = whole;
+  expect(x, "work");
+  x->caller.shift =
+      is_54 ? WALK_NO_SHIFT : 4; /* a vararg function, with its registers behind its arguments */
+  if (!is_54) x->called.slot += 3 * 16;
+  expect(x, "work");
+  x->caller.shift = WALK_NO_SHIFT;
+  expect(x, is_54 ? "work" : "");
+}
+static void what_lies_elsewhere_was_not_called_there(void **state) {
+  (void)state;
+  with_every_layout(misplace);
+}
+
+/* From 5.4 on what is called may have been moved past its arguments: so many of them that it has no names for, and its parameters. */
+static void move_past_arguments(fixture_t *x) {
+  uint8_t language = x->vm.layout->language;
+  if (language < 54) return;
+  put(&x->vm, x->proto + x->vm.layout->puc.proto_parameters, 2, 1);
+  x->called.slot += (3 + 2 + 1) * 16;
+  x->called.shift = 3;
+  expect(x, ""); /* it is no vararg function */
+  write_code(x, 0, language == 54 ? 81 : 83);
+  expect(x, "work");
+  x->called.shift = 4;
+  expect(x, "");
+  x->called.shift = WALK_NO_SHIFT; /* its record may be in the making */
+  expect(x, "");
+  x->called.slot -= (3 + 2 + 1) * 16; /* it is not moved yet */
+  expect(x, "work");
+}
+static void vararg_functions_are_moved(void **state) {
+  (void)state;
+  with_every_layout(move_past_arguments);
 }
 
 static void replace_proto(invented_t *vm) {
@@ -185,10 +246,12 @@ static void damage(fixture_t *x) {
     }
     walk_proto_t proto;
     if (walk_proto(&x->walk, x->proto, WALK_GUESS, &proto)) {
-      x->caller.mark = walk_mark(&x->walk, &proto);
+      x->caller.mark = x->called.mark = walk_mark(&x->walk, &proto);
+      x->called.pc = proto.code;
+      x->called.slot = STACK + 16 * (uint64_t)(1 + random_below(8));
       x->caller.pc = proto.code + 4 * (uint64_t)random_below(INSTRUCTIONS);
       x->vm.reads = 0;
-      size_t len = caller_name(&x->walk, &x->caller, name);
+      size_t len = caller_name(&x->walk, &x->called, &x->caller, name);
       assert_true(len < CALLER_NAME && (len == 0 || strlen(name) == len));
       assert_true(x->vm.reads < MOST_READS);
     }
@@ -213,7 +276,7 @@ static void enlarge(fixture_t *x) {
     mark(x, at);
     x->vm.reads = 0;
     char name[CALLER_NAME];
-    caller_name(&x->walk, &x->caller, name);
+    caller_name(&x->walk, &x->called, &x->caller, name);
     assert_true(x->vm.reads < MOST_READS);
   }
 }
@@ -225,6 +288,8 @@ static void endless_functions_end(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_has_the_name_of_what_it_calls),
     cmocka_unit_test(what_may_be_jumped_over_is_not_certain),
+    cmocka_unit_test(what_lies_elsewhere_was_not_called_there),
+    cmocka_unit_test(vararg_functions_are_moved),
     cmocka_unit_test(a_caller_that_is_another_by_now_names_nothing),
     cmocka_unit_test(what_is_no_word_is_no_name),
     cmocka_unit_test(old_layouts_give_none),

@@ -62,7 +62,8 @@ static bool is_optional_and_new(const char *field) {
       "key_val=",  "key_tt=",      "val=",       "key=",          "gcstate=",   "gckind=",
       "gcstopem=", "gc.state=",    "tail=",      "tailcalls=",    "k=",         "sizek=",
       "locvars=",  "sizelocvars=", "upvalues=",  "sizeupvalues=", "varname=",   "startpc=",
-      "endpc=",    "name="};
+      "endpc=",    "name=",        "tail_else=", "nextraargs=",   "numparams=", "maxstacksize=",
+      "sizeuv=",   "uvinfo=",      "varinfo=",   "uvptr=",        "v=",         "base="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -83,7 +84,7 @@ static void take_optional_fields_out(char *text, bool puc) {
   for (const char *at = text; *at != '\0';) {
     const char *word = at + strspn(at, " ");
     size_t len = strcspn(at + (word - at), " \n");
-    bool of_luajit = !puc && (strncmp(word, "top=", 4) == 0 ||
+    bool of_luajit = !puc && (strncmp(word, "top=", 4) == 0 || strncmp(word, "base=", 5) == 0 ||
                               strncmp(word, "startpc=", 8) == 0); /* which it cannot do without */
     if (word == at || !is_optional_and_new(word) || of_luajit) {
       size_t all = word == at ? strcspn(at, " ") : (size_t)(word - at) + len;
@@ -109,12 +110,35 @@ static void forget_variables(layout_puc_t *l) {
   l->proto_locals = l->proto_local_count = l->proto_upvalues = l->proto_upvalue_count = LAYOUT_ABSENT;
   l->local_size = l->local_name = l->local_start = l->local_end = LAYOUT_ABSENT;
   l->upvalue_size = l->upvalue_name = LAYOUT_ABSENT;
+  l->ci_base = l->ci_extra = l->status_tail_else = LAYOUT_ABSENT;
+  l->proto_parameters = l->proto_registers = LAYOUT_ABSENT;
 }
 
 static void forget_tables_of_luajit(layout_luajit_t *l) {
   l->state_globals = l->global_registry = LAYOUT_ABSENT;
   l->table_nodes = l->table_node_mask = l->table_metatable = LAYOUT_ABSENT;
   l->node_size = l->node_value = l->node_key = LAYOUT_ABSENT;
+  l->proto_constants = l->proto_upvalue_count = l->proto_upvalues = l->proto_locals = LAYOUT_ABSENT;
+  l->function_upvalues = l->function_globals = l->upvalue_value = LAYOUT_ABSENT;
+}
+
+/* The largest number for a field whose structure ends elsewhere in each layout; 0: for no such field. */
+static uint16_t most_of_layout(const layout_t *known, const char *key) {
+  const layout_puc_t *p = &known->puc;
+  const layout_luajit_t *j = &known->luajit;
+  uint32_t most = 0;
+  if (known->family == LAYOUT_PUC) {
+    if (strcmp(key, "callstatus.tail_else") == 0) most = p->status_tail / 8u * 8 + 7;
+    if (strcmp(key, "CallInfo.base") == 0) most = p->ci_size - 8u;
+    if (strcmp(key, "CallInfo.nextraargs") == 0) most = p->ci_size - 4u;
+    if (strcmp(key, "Proto.numparams") == 0 || strcmp(key, "Proto.maxstacksize") == 0)
+      most = p->proto_size - 1u;
+    return (uint16_t)most;
+  }
+  if (strncmp(key, "GCproto.", 8) == 0) most = j->proto_size - (uint32_t)j->pointer;
+  if (strcmp(key, "GCproto.sizeuv") == 0) most = j->proto_size - 1u;
+  if (strcmp(key, "GCfunc.env") == 0 || strcmp(key, "GCupval.v") == 0) most = 128u - j->pointer;
+  return (uint16_t)most;
 }
 
 static void files_without_the_optional_fields_are_read(void **state) {
@@ -182,7 +206,11 @@ static void known_layouts_have_what_their_lua_has(void **state) {
                  strcmp(known->name, "Lua 5.3.1") == 0 || strcmp(known->name, "Lua 5.3.2") == 0;
     bool unclear = strcmp(known->name, "Lua 5.4.1-5.4.2") == 0;
     assert_int_equal(l->status_finalizer == LAYOUT_ABSENT, early || unclear);
-    assert_int_equal(l->status_tail == LAYOUT_ABSENT, known->language == 51 || unclear);
+    assert_int_equal(l->status_tail == LAYOUT_ABSENT, known->language == 51);
+    assert_int_equal(l->status_tail_else == LAYOUT_ABSENT, !unclear); /* either may say it */
+    assert_int_equal(l->ci_base == LAYOUT_ABSENT, known->language >= 54);
+    assert_int_equal(l->ci_extra == LAYOUT_ABSENT, known->language < 54);
+    assert_int_equal(l->proto_registers, l->proto_parameters + 2);
     assert_int_equal(l->ci_tail_calls == LAYOUT_ABSENT, known->language != 51);
     assert_int_equal(l->upvalue_size == LAYOUT_ABSENT, known->language == 51);
     assert_int_equal(l->local_size, 16);
@@ -207,6 +235,18 @@ static void optional_fields_where_they_cannot_be(void **state) {
       {LAYOUT_PUC, "CallInfo.callstatus", 0},
       {LAYOUT_PUC, "callstatus.fin", 31},
       {LAYOUT_PUC, "callstatus.tail", 31},
+      {LAYOUT_PUC, "callstatus.tail_else", 0},
+      {LAYOUT_PUC, "CallInfo.base", 0},
+      {LAYOUT_PUC, "CallInfo.nextraargs", 0},
+      {LAYOUT_PUC, "Proto.numparams", 0},
+      {LAYOUT_PUC, "Proto.maxstacksize", 0},
+      {LAYOUT_LUAJIT, "GCproto.k", 0},
+      {LAYOUT_LUAJIT, "GCproto.sizeuv", 0},
+      {LAYOUT_LUAJIT, "GCproto.uvinfo", 0},
+      {LAYOUT_LUAJIT, "GCproto.varinfo", 0},
+      {LAYOUT_LUAJIT, "GCfunc.env", 0},
+      {LAYOUT_LUAJIT, "GCfunc.uvptr", 128},
+      {LAYOUT_LUAJIT, "GCupval.v", 0},
       {LAYOUT_PUC, "LocVar.size", 64},
       {LAYOUT_PUC, "LocVar.varname", 8},
       {LAYOUT_PUC, "LocVar.endpc", 12},
@@ -233,7 +273,10 @@ static void optional_fields_where_they_cannot_be(void **state) {
       if (known->family == LAYOUT_PUC && known->language == 51 &&
           (strstr(limits[k].key, "callstatus") != NULL || strstr(limits[k].key, "Upvaldesc") != NULL))
         continue;
-      if (strcmp(limits[k].key, "CallInfo.callstatus") == 0) {
+      uint16_t of_layout = most_of_layout(known, limits[k].key);
+      if (of_layout != 0) {
+        most = of_layout;
+      } else if (strcmp(limits[k].key, "CallInfo.callstatus") == 0) {
         uint16_t bit = known->puc.status_finalizer;
         most = (uint16_t)(known->puc.ci_size - (bit != LAYOUT_ABSENT ? bit / 8 + 1 : 1));
       } else if (strncmp(limits[k].key, "callstatus.", 11) == 0) { /* it must lie in CallInfo as well */

@@ -222,6 +222,13 @@ static void define_caller(const fixture_t *x, function_t *f) {
   f->code[1] = 36 | 1 << 6; /* CALL 1 */
 }
 
+/* As they lie when the instruction has called register 1. */
+static void call_above(walk_frame_t *called, walk_frame_t *caller) {
+  caller->slot = 1 << 20;
+  caller->shift = 1;
+  called->slot = caller->slot + 2 * 16;
+}
+
 static void a_caller_names_what_nothing_else_does(void **state) {
   fixture_t *x = *state;
   static function_t f, named, caller;
@@ -235,9 +242,13 @@ static void a_caller_names_what_nothing_else_does(void **state) {
   is_frame(x, symbols_frame(x->symbols, &source, &below, 0, &gone), "second", file, 4);
   /* by its place as long as no caller has a name for it, */
   is_frame(x, symbols_frame(x->symbols, &frame, NULL, 0, &gone), "nowhere:12", "nowhere", 13);
+  call_above(&other, &below);
   other.tail = true; /* and the frame below is another's */
   is_frame(x, symbols_frame(x->symbols, &other, &below, 0, &gone), "nowhere:12", "nowhere", 14);
+  walk_frame_t fourth = frame_of(x, &f, 4); /* or it was called by another instruction, */
+  is_frame(x, symbols_frame(x->symbols, &fourth, &below, 0, &gone), "nowhere:12", "nowhere", 16);
   walk_frame_t third = frame_of(x, &f, 3);
+  call_above(&third, &below);
   is_frame(x, symbols_frame(x->symbols, &third, &below, 0, &gone), "work", "nowhere", 15);
   /* and by that name ever since */
   is_frame(x, symbols_frame(x->symbols, &frame, NULL, 0, &gone), "work", "nowhere", 13);
@@ -252,6 +263,7 @@ static void a_caller_is_asked_when_the_frame_is_met(void **state) {
   define(x->layout, &f, "=nowhere", 12);
   define_caller(x, &caller);
   walk_frame_t frames[] = {frame_of(x, &f, 1), frame_of(x, &caller, 1)};
+  call_above(&frames[0], &frames[1]);
   symbols_aim(x->symbols, SPACE, &x->target, &x->runtimes);
   symbols_meet(x->symbols, frames, 2, 0);
   memset(&caller, 0, sizeof caller); /* it is collected */
