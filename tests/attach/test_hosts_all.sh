@@ -4,28 +4,40 @@ source "$(dirname "$0")/hosts.sh"
 # alone SCRIPT: runs it where there are no processes but its own; they end with it
 alone() {
   echo "$1" >script
-  status unshare --mount --pid --mount-proc --fork env luapulse="$luapulse" here="$here" engine="$engine" bash script
+  status unshare --mount --pid --mount-proc --fork env luapulse="$luapulse" here="$here" engine="$engine" seconds="${seconds:-}" bash script
   same "$status" 0 "status: $(cat out err)"
 }
 
+# -d SECONDS: from when all of them are sampled, which the recorder holds a descriptor for; to begin takes it long on a machine that is busy
+record_all() {
+  seconds=$2 alone '
+    rm -f ready.*
+    lua5.4 "$here/split.lua" plain >ready.1 &
+    sleep 1000 &
+    until [ -s ready.1 ]; do sleep 0.02; done
+    [ $engine = bpf ] && held=perf_event || held=pidfd
+    "$luapulse" record --engine $engine --all -F 299 -o out.pb.gz -o out.folded 2>said &
+    recorder=$!
+    until grep -q recording said; do sleep 0.02; done
+    luajit "$here/split.lua" plain >ready.2 &
+    (sleep 0.3; exec lua5.1 "$here/split.lua" plain >ready.3) & # another program first
+    lua5.3 -e "os.execute([[sleep 0.7; exec lua5.2 $here/split.lua plain >ready.4]])" & # that was a Lua when it began
+    until [ -s ready.2 ] && [ -s ready.3 ] && [ -s ready.4 ]; do sleep 0.02; done
+    for i in {1..600}; do [ $(ls -l /proc/$recorder/fd | grep -c "$held") -ge 5 ] && break; sleep 0.1; done
+    sleep $seconds
+    kill -INT $recorder
+    wait $recorder'
+}
+expect_all() {
+  for name in lua5.4 luajit lua5.1 lua5.2; do
+    "$luapulse" report --where "process=$name" out.pb.gz >report 2>err || fail "nothing of $name: $(cat err)"
+    has report burn
+  done
+}
 test_those_that_run_and_those_that_begin() {
   for engine in $ENGINES ptrace; do
-    alone '
-      lua5.4 "$here/split.lua" plain >ready.1 &
-      sleep 1000 &
-      until [ -s ready.1 ]; do sleep 0.02; done
-      "$luapulse" record --engine $engine --all -F 299 -d 6 -o out.pb.gz -o out.folded &
-      recorder=$!
-      sleep 1 # the recording is under way, or they are just there from the beginning
-      luajit "$here/split.lua" plain >/dev/null &
-      (sleep 0.3; exec lua5.1 "$here/split.lua" plain >/dev/null) & # another program first
-      lua5.3 -e "os.execute([[sleep 0.7; exec lua5.2 $here/split.lua plain >ready.2]])" & # that was a Lua when it began
-      wait $recorder'
-    for name in lua5.4 luajit lua5.1 lua5.2; do
-      "$luapulse" report --where "process=$name" out.pb.gz >report 2>err || fail "nothing of $name: $(cat err)"
-      has report burn
-    done
-    lacks err sleep
+    until_seen expect_all record_all
+    lacks said sleep
   done
 }
 test_none() {
@@ -50,7 +62,7 @@ test_many() {
     sleep 1000 >never & # it is never written to
     for i in {1..150}; do lua5.4 -e "print(1) io.stdout:flush() io.read()" >ready.$i <never & done
     until [ "$(cat ready.* | wc -l)" = 150 ]; do sleep 0.05; done
-    "$luapulse" record --all -d 3 2>said &
+    "$luapulse" record --all -d 1 2>said &
     recorder=$!
     while kill -0 $recorder 2>/dev/null; do
       cat /proc/$recorder/io >io.new 2>/dev/null && [ -s io.new ] && cp io.new io
