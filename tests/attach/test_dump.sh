@@ -49,6 +49,7 @@ test_busy() {
   for runtime in $RUNTIMES; do
     dump_known busy $runtime
     known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") busy
+    kill -KILL "$pid"
   done
 }
 test_waiting_for_a_command() {
@@ -83,6 +84,7 @@ test_stripped_and_renamed() {
     same "$status" 0 "status of a deleted $runtime: $(cat err)"
     matches ", running" out "leaf known.lua:1[67]" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
       "deeper known.lua:24" "body known.lua:51"
+    kill -KILL "$pid"
   done
 }
 # Threads with VMs of their own, and a VM that runs inside of another on one thread.
@@ -102,6 +104,7 @@ test_many_vms() {
     awk '/^    inside +inside:/ { inner = NR } /^    outside +outside:/ { outer = NR } END { exit !(inner > 0 && outer > inner) }' out ||
       fail "a VM within a VM: $(cat out)"
     runs_on
+    kill -KILL "$pid"
     rm host
   done
 }
@@ -135,6 +138,7 @@ test_again_and_again() {
         "deeper known.lua:24" "body known.lua:51"
     done
     runs_on
+    kill -KILL "$pid"
   done
 }
 test_several_processes() {
@@ -239,7 +243,7 @@ test_storm() {
   for runtime in $RUNTIMES; do
     start $runtime "$here/storm.lua"
     until_printed ready
-    for ((i = 0; i < 15; i++)); do
+    for ((i = 0; i < 10; i++)); do
       "$command" dump -p "$pid" >out 2>err
       status=$?
       lacks err Sanitizer
@@ -251,6 +255,7 @@ test_storm() {
       ! grep -vE "^( |process|Lua|stopped|thread|VM|$)" out || fail "what is that? $(cat out)"
     done
     runs_on
+    kill -KILL "$pid"
   done
 }
 test_help() {

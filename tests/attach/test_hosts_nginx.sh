@@ -89,7 +89,7 @@ start_nginx() {
 has_workers() { [ "$(worker_pids | wc -w)" -ge "${workers:-2}" ]; }
 worker_pids() { pgrep -P "$master" -f 'nginx: worker process$'; }
 worker_list() { worker_pids | paste -sd,; }
-load() { start wrk -t 1 -c 8 -d 120 "http://127.0.0.1:$port$1"; } # PATH
+load() { start wrk -t 1 -c 32 -d 280 "http://127.0.0.1:$port$1"; } # PATH
 line_of() { grep -nF -- "$1" nginx.conf | cut -d: -f1 | sed -n "${2:-1}p"; }
 
 # PHASES that a request to /hello goes through, and timers beside it
