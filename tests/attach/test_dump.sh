@@ -87,6 +87,12 @@ test_stripped_and_renamed() {
     kill -KILL "$pid"
   done
 }
+# all_stop: a dump of threads that all got the processor in time to stop, which one of many on a busy machine may not
+all_stop() {
+  status "$luapulse" dump -p "$pid"
+  same "$status" 0 "status: $(cat err)"
+  ! grep -q "did not stop" out
+}
 # Threads with VMs of their own, and a VM that runs inside of another on one thread.
 test_many_vms() {
   local version i
@@ -95,8 +101,7 @@ test_many_vms() {
     start ./host
     until_printed ready
     until_busy
-    status "$luapulse" dump -p "$pid"
-    same "$status" 0 "status: $(cat err)"
+    in_time all_stop || fail "they do not stop: $(cat out)"
     for i in 1 2 3; do same "$(grep -cE "^    work_$i +work_$i:1" out)" 1 "stacks of work_$i in $(cat out)"; done
     same "$(grep -c "^thread [0-9]* (host)$" out)" 4 "threads with Lua in $(cat out)"
     same "$(grep -c "^VM 0x" out)" 5 "VMs in $(cat out)"
