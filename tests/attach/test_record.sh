@@ -187,14 +187,23 @@ takes_samples() { # of one process at least: it has an event, or has slept from 
     grep -q pidfd opened && [ "$(sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$recorder/status")" -ge 30 ]
   fi
 }
+# until_stopped -d SECONDS: what is recorded goes on for about so long, of the processor's time; then it is told to end, and with it the recorder
+until_stopped() {
+  until_busy "$(awk "BEGIN { print int($2 * 100) }")"
+  : >stop
+  wait $recorder || fail "status: $(cat err)"
+  rm stop
+}
+# named COUNT: so many samples, and the recorder had the time to read the names before all was over
+named() { sampled "$1" && [ "$(share '\\[gone\\]')" -lt 10 ] && [ "$(share 'outside Lua')" -lt 10 ] || fail "too late: $(cat err)"; }
+one_that_ends() {
+  start_split lua5.4 -- plain stop
+  start_recorder -p "$pid" -F 999
+  until_stopped "$@"
+}
 test_the_target_ends() {
   for engine in $(engines); do
-    start_split lua5.4 -- plain stop
-    start_recorder -p "$pid" -F 999
-    until_busy 40
-    : >stop
-    wait $recorder || fail "status: $(cat err)"
-    rm stop
+    until_seen "named 200" one_that_ends
     has err "luapulse: process $pid (lua5.4) has ended"
     split_shares "$engine"
   done
@@ -216,17 +225,17 @@ int main(int argc, char **argv) {
 END
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host exec.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
   for engine in $(engines); do
-    start sh -c "lua5.4 -e 'local x = 0 for i = 1, 1e6 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain stop"
-    until_printed begun
-    start_recorder -s -p "$pid" -F 999
-    until_busy 40
-    : >stop
-    wait $recorder || fail "status: $(cat err)"
-    rm stop
+    until_seen "named 200" a_shell_that_becomes_lua
     split_shares "$engine"
     until_seen 'stacks "main chunk .*string \"print" && stacks ";a \(.*;burn "' both_programs
     has err "luapulse: process $pid (host) has ended"
   done
+}
+a_shell_that_becomes_lua() {
+  start sh -c "lua5.4 -e 'local x = 0 for i = 1, 1e6 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain stop"
+  until_printed begun
+  start_recorder -s -p "$pid" -F 999
+  until_stopped "$@"
 }
 # -d SECONDS: each of both runs for about so long
 both_programs() {
@@ -236,32 +245,26 @@ both_programs() {
   until_busy 10
   : >go
   wait_for grep -q "luapulse: process $pid (host) has called exec: it is looked into anew" err
-  until_busy "$(awk "BEGIN { print int($2 * 100) }")"
-  : >stop
-  wait $recorder || fail "status: $(cat err)"
-  rm go stop
+  until_stopped "$@"
+  rm go
+}
+# family [-s] -d SECONDS: parent and child both run for about so long while the parent is recorded
+family() {
+  local parent follow=()
+  [ "$1" = -s ] && follow=(-s) && shift
+  start_split lua5.4 -- fork stop "exec luajit $here/split.lua coroutines stop"
+  parent=$pid
+  wait_for pgrep -g "$parent" luajit
+  start_recorder -p "$parent" -F 499 "${follow[@]}"
+  until_busy "$(awk "BEGIN { print int($2 * 50) }")"
+  pid=$(pgrep -g "$parent" luajit)
+  until_stopped "$@"
 }
 test_children_are_followed() {
-  local parent
-  # family ARGUMENTS…: recorded until parent and child have both run for a while, and both have ended
-  family() {
-    start_split lua5.4 -- fork stop "exec luajit $here/split.lua coroutines stop"
-    parent=$pid
-    wait_for pgrep -g "$parent" luajit
-    start_recorder -p "$parent" -F 499 "$@"
-    until_busy 20
-    pid=$(pgrep -g "$parent" luajit) until_busy 20
-    : >stop
-    wait $recorder || fail "status: $(cat err)"
-    rm stop
-  }
   for engine in $(engines); do
-    family -s
+    until_seen "stacks 'lua5.4.*;a \(.*;burn ' && stacks 'luajit.*;a \(.*;burn '" family -s
     "$luapulse" convert -o tags.html out.pb.gz || fail "the profile cannot be read"
-    stacks 'lua5.4.*;a \(.*;burn '
-    stacks 'luajit.*;a \(.*;burn '
-    family
-    stacks 'lua5.4.*;a \(.*;burn '
+    until_seen "stacks 'lua5.4.*;a \(.*;burn '" family
     no_stacks luajit
   done
 }

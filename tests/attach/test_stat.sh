@@ -245,10 +245,9 @@ test_several_processes() {
     status "$luapulse" stat -F 299 -p "$first,$pid" "$@"
     same "$status" 0 "status: $(cat err)"
   }
-  until_seen "sampled 200" of_both
+  # one is compiled, the other cannot be; how much of the processor each gets is the kernel's business
+  until_seen 'sampled 100 && holds "$(busy compiled) > 1 && $(busy interpreter) > 1" shares' of_both
   has err "2 processes, engine"
-  # one is compiled, the other cannot be
-  holds "$(busy compiled) > 15 && $(busy interpreter) > 15" "shares"
   has out "in 2 VMs"
   status "$luapulse" stat -p "$first,4194300" -d 0.3
   same "$status" 1 "status with one that is none"
