@@ -49,36 +49,39 @@ start() {
   disown "$pid" # its end is no news
   started+=("$pid")
 }
-# until TEXT: waits until the process started last has printed it
-until_printed() {
-  local file=printed.$((${#started[@]} - 1)) i
-  for ((i = 0; i < 500; i++)); do
-    grep -qF -- "$1" "$file" && return
-    read -rt 0.02 <> <(:)
+# pause: for a moment, between two looks; nobody writes to what it reads from
+exec {nothing}<> <(:)
+pause() { read -rt 0.02 -u "$nothing"; }
+# in_time COMMAND…: waits until it succeeds. How long that takes is the machine's business: the limit is for what never comes.
+in_time() {
+  local end=$((SECONDS + 90))
+  until "$@"; do
+    [ $SECONDS -lt $end ] || return 1
+    pause
   done
+  return 0 # and not what the loop ended with
+}
+# wait_for COMMAND…: the same, and it must
+wait_for() { in_time "$@" >/dev/null 2>&1 || fail "this never succeeded: $*"; }
+# until_printed TEXT: waits until the process started last has printed it
+until_printed() {
+  local file=printed.$((${#started[@]} - 1))
+  in_time grep -qF -- "$1" "$file" && return
   cat "$file" >&2
   fail "'$1' was not printed"
 }
-# settled STATE: waits until the first thread of the process is in that state of the scheduler
-until_state() {
-  local i
-  for ((i = 0; i < 500; i++)); do
-    [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null)" = "$1" ] && return
-    read -rt 0.02 <> <(:)
-  done
-  fail "process $pid is not in state $1"
+state_is() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null)" = "$1" ]; }
+# until_state STATE: waits until the first thread of the process is in that state of the scheduler
+until_state() { in_time state_is "$1" || fail "process $pid is not in state $1"; }
+until_gone() { in_time eval 'state_is Z || state_is ""' || fail "process $pid is still there"; }
+# used_by PID: hundredths of a second that it has used the processor for
+used_by() {
+  local fields
+  read -ra fields 2>/dev/null <"/proc/$1/stat" && echo $((fields[13] + fields[14])) || echo 0
 }
-# waits until it has used the processor for some hundredths of a second from now on
-until_busy() {
-  local i used first
-  first=$(awk '{ print $14 }' "/proc/$pid/stat")
-  for ((i = 0; i < 500; i++)); do
-    used=$(awk '{ print $14 }' "/proc/$pid/stat")
-    [ "$used" -gt $((first + 2)) ] && return
-    read -rt 0.02 <> <(:)
-  done
-  fail "process $pid is not busy"
-}
+has_used() { [ "$(used_by "$pid")" -ge "$1" ]; }
+# until_busy [HUNDREDTHS]: waits until the process has used the processor for so many hundredths of a second more, three unless told
+until_busy() { in_time has_used $(($(used_by "$pid") + ${1:-3})) || fail "process $pid is not busy"; }
 # runs_on: the process still does what it did
 runs_on() {
   [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat")" != t ] || fail "process $pid is left in a tracing stop"
@@ -88,4 +91,48 @@ runs_on() {
 stack_of() {
   awk -v title="$1" 'index($0, title) && /^  [a-z]/ { on = 1; next } on && /^    / { print $0; next } { on = 0 }' "$2" |
     sed -E 's/^ +//; s/ +/ /g; s|[^ ]*/||g'
+}
+
+# record ARGUMENTS…: with $engine, into out.pb.gz and out.folded; status as status() has it
+record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
+# recorded ARGUMENTS…: and it must have worked
+recorded() {
+  record "$@"
+  same "$status" 0 "status of record $*: $(cat err)"
+}
+# until_seen CHECK COMMAND…: runs the command with "-d SECONDS" behind it, each time for longer, until CHECK holds of what it has left
+# behind. CHECK is shell text; it may fail as a test does. How many samples there are in a second depends on the machine, so a test that
+# wants to see something waits for it in this way and no other. What must not be there, and shares, are looked at after it: a check that
+# is tried again overlooks what is wrong now and then.
+until_seen() {
+  local check=$1 seconds
+  shift
+  for seconds in 0.4 0.8 1.5 3 6 12 25 50; do
+    "$@" -d $seconds
+    (eval "$check") >missing 2>&1 && return
+  done
+  cat missing >&2
+  fail "in all this time it did not come to: $check"
+}
+samples() { sed -nE 's/^luapulse: ([0-9]+) samples? in .*/\1/p' err; }
+# sampled COUNT: there are so many samples
+sampled() { [ "$(samples)" -ge "$1" ] || fail "fewer than $1 samples: $(cat err)"; }
+# stacks EXPRESSION: some time was spent in a stack that fits
+stacks() {
+  grep -v '^#' out.folded | grep -qE -- "$1" || { cat err out.folded >&2; fail "no stack fits '$1'"; }
+}
+no_stacks() {
+  ! grep -v '^#' out.folded | grep -E -- "$1" || { cat err >&2; fail "a stack fits '$1'"; }
+}
+# share EXPRESSION: how many of a thousand of all time has a stack that fits
+share() { awk -v fits="$1" '!/^#/ { all += $NF } !/^#/ && $0 ~ fits { part += $NF } END { printf "%d", (all > 0 ? part * 1000 / all + 0.5 : -1) }' out.folded; }
+# within SHARE EXPECTED WHAT: samples are independent at best, so that their deviation is that of the binomial distribution. The suite
+# compares some two hundred shares: at 4 deviations one run in a hundred would fail by chance, at 5 one in ten thousand. That a thread may
+# wait for the processor in the midst of one function adds the length of a slice, so it is never less than 40 of a thousand.
+within() {
+  local got=$1 expected=$2 n
+  n=$(samples)
+  awk -v got="$got" -v p="$expected" -v n="$n" 'BEGIN {
+    most = 5 * sqrt(p * (1000 - p) / n); if (most < 40) most = 40
+    exit !(n > 0 && got >= p - most && got <= p + most) }' || { cat err out.folded >&2; fail "$3: $got of a thousand in $n samples, expected $expected"; }
 }

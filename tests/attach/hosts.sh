@@ -13,32 +13,10 @@ free_port() {
   done
   fail "no free port"
 }
-# wait_for COMMAND…: until it succeeds
-wait_for() {
-  local i
-  for ((i = 0; i < 500; i++)); do
-    "$@" >/dev/null 2>&1 && return
-    read -rt 0.02 <> <(:)
-  done
-  fail "this never succeeded: $*"
-}
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/${1:-$port}") 2>/dev/null; }
 
-# record ARGUMENTS…: with $engine, into out.pb.gz and out.folded
-record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
-recorded() {
-  record "$@"
-  same "$status" 0 "status of record $*: $(cat err)"
-}
 # samples_threads COUNT: the recorder started last, with engine bpf, has events on so many threads
 samples_threads() { [ "$(ls -l "/proc/$pid/fd" | grep -c 'perf_event')" -ge "$1" ]; }
-# stacks EXPRESSION: some time was spent in a stack that fits
-stacks() {
-  grep -v '^#' out.folded | grep -qE -- "$1" || { cat err out.folded >&2; fail "no stack fits '$1'"; }
-}
-no_stacks() {
-  ! grep -v '^#' out.folded | grep -E -- "$1" || { cat err >&2; fail "a stack fits '$1'"; }
-}
 # on_top NAME: the function in which most time of all Lua functions was spent
 on_top() {
   local top

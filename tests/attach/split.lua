@@ -1,9 +1,9 @@
--- Uses the processor in shares that are known: a 50, b 30, c 20 of a hundred. Arguments: how, and for how many rounds; by default for good.
+-- Uses the processor in known shares: a 50, b 30, c 20 of a hundred. Arguments: how, and how many rounds or until which file exists; or for good.
 --   plain       three functions          coroutines  each in a coroutine inside of another
 --   fork        plain, and starts another program: the third argument, a command
 -- It prints "ready" when it begins.
-local how, rounds, command = ...
-rounds = tonumber(rounds) or math.huge
+local how, last, command = ...
+local rounds, file = tonumber(last) or math.huge, not tonumber(last) and last
 
 local function burn(n)
   local x = 0
@@ -35,7 +35,7 @@ io.write("ready\n")
 io.flush()
 local child = how == "fork" and io.popen(command)
 local round = 0
-while round < rounds do
+while round < rounds and not (file and round % 32 == 0 and io.open(file)) do
   a()
   b()
   c()

@@ -49,6 +49,7 @@ test_busy() {
   for runtime in $RUNTIMES; do
     dump_known busy $runtime
     known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") busy
+    kill -KILL "$pid"
   done
 }
 test_waiting_for_a_command() {
@@ -83,7 +84,14 @@ test_stripped_and_renamed() {
     same "$status" 0 "status of a deleted $runtime: $(cat err)"
     matches ", running" out "leaf known.lua:1[67]" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
       "deeper known.lua:24" "body known.lua:51"
+    kill -KILL "$pid"
   done
+}
+# all_stop: a dump of threads that all got the processor in time to stop, which one of many on a busy machine may not
+all_stop() {
+  status "$luapulse" dump -p "$pid"
+  same "$status" 0 "status: $(cat err)"
+  ! grep -q "did not stop" out
 }
 # Threads with VMs of their own, and a VM that runs inside of another on one thread.
 test_many_vms() {
@@ -93,8 +101,7 @@ test_many_vms() {
     start ./host
     until_printed ready
     until_busy
-    status "$luapulse" dump -p "$pid"
-    same "$status" 0 "status: $(cat err)"
+    in_time all_stop || fail "they do not stop: $(cat out)"
     for i in 1 2 3; do same "$(grep -cE "^    work_$i +work_$i:1" out)" 1 "stacks of work_$i in $(cat out)"; done
     same "$(grep -c "^thread [0-9]* (host)$" out)" 4 "threads with Lua in $(cat out)"
     same "$(grep -c "^VM 0x" out)" 5 "VMs in $(cat out)"
@@ -102,14 +109,15 @@ test_many_vms() {
     awk '/^    inside +inside:/ { inner = NR } /^    outside +outside:/ { outer = NR } END { exit !(inner > 0 && outer > inner) }' out ||
       fail "a VM within a VM: $(cat out)"
     runs_on
+    kill -KILL "$pid"
     rm host
   done
 }
 # Targets that begin and end while they are looked at: an answer in words, or a stack.
 test_short_lived_targets() {
-  local i targets=() seen=0
-  for ((i = 0; i < 200; i++)); do
-    lua5.4 -e "local t = {} for i = 1, $((i % 10)) * 20000 do t[i % 100] = {i} end" &
+  local i seen=0
+  for ((i = 0; i < 200 || (seen < 20 && i < 2000); i++)); do # where to look takes longer, they stay for longer
+    lua5.4 -e "local t = {} for i = 1, $((i % 10 * (1 + i / 200))) * 20000 do t[i % 100] = {i} end" &
     status "$luapulse" dump -p $!
     if [ "$status" = 0 ]; then
       seen=$((seen + 1))
@@ -120,7 +128,7 @@ test_short_lived_targets() {
     fi
     wait $! || fail "target $i: its status is $?"
   done
-  [ "$seen" -gt 20 ] || fail "only $seen of 200 were seen at work"
+  [ "$seen" -ge 20 ] || fail "only $seen of $i were seen at work"
 }
 # Again and again: the program runs on, and every stack is right.
 test_again_and_again() {
@@ -129,12 +137,13 @@ test_again_and_again() {
     start $runtime "$here/known.lua" busy
     until_printed ready
     until_busy
-    for ((i = 0; i < 30; i++)); do
+    for ((i = 0; i < 15; i++)); do
       "$luapulse" dump -p "$pid" >out 2>err || fail "dump $i of $runtime: $(cat err)"
       matches ", running" out "leaf known.lua:1[67]" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
         "deeper known.lua:24" "body known.lua:51"
     done
     runs_on
+    kill -KILL "$pid"
   done
 }
 test_several_processes() {
@@ -239,7 +248,7 @@ test_storm() {
   for runtime in $RUNTIMES; do
     start $runtime "$here/storm.lua"
     until_printed ready
-    for ((i = 0; i < 15; i++)); do
+    for ((i = 0; i < 10; i++)); do
       "$command" dump -p "$pid" >out 2>err
       status=$?
       lacks err Sanitizer
@@ -251,6 +260,7 @@ test_storm() {
       ! grep -vE "^( |process|Lua|stopped|thread|VM|$)" out || fail "what is that? $(cat out)"
     done
     runs_on
+    kill -KILL "$pid"
   done
 }
 test_help() {

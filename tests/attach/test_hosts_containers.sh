@@ -19,8 +19,7 @@ test_other_namespaces() {
   start_contained --user --map-root-user --mount --pid --mount-proc
   [ ! -e /mnt/app/split.lua ] || fail "the test is none: its files are here"
   for engine in $ENGINES ptrace; do
-    recorded -p "$inside" -F 299 -d 1
-    expect_split
+    until_seen expect_split recorded -p "$inside" -F 299
     "$luapulse" report --where nspid=1 out.pb.gz >report || fail "it is not told by which number the container calls it"
     has report burn
   done
@@ -49,34 +48,40 @@ test_another_root() {
   start chroot "$PWD/jail" /usr/server /mnt/app/split.lua plain
   until_printed ready
   for engine in $ENGINES; do
-    recorded -p "$pid" -F 299 -d 1
-    expect_split
+    until_seen expect_split recorded -p "$pid" -F 299
   done
   kill -KILL "$pid"
 }
 # The recorder has file systems of its own, and the processes of all.
+from_a_container() {
+  status unshare --mount bash -c "mount -t tmpfs none /mnt && exec '$luapulse' record --engine $engine -p $pid -F 299 -o out.pb.gz -o out.folded $*"
+  same "$status" 0 "status: $(cat err)"
+}
 test_the_recorder_in_a_container() {
   start lua5.4 "$here/split.lua" plain
   until_printed ready
   for engine in $ENGINES; do
-    status unshare --mount bash -c "mount -t tmpfs none /mnt && exec '$luapulse' record --engine $engine -p $pid -F 299 -d 1 -o out.pb.gz -o out.folded"
-    same "$status" 0 "status: $(cat err)"
-    stacks ';a \([^;]*split.lua:13\);burn '
+    until_seen "stacks ';a \([^;]*split.lua:13\);burn '" from_a_container
   done
   kill -KILL "$pid"
 }
 # Both are in one: what the recorder calls processes is not what the kernel does.
+within_a_container() {
+  status unshare --mount --pid --mount-proc --fork bash -c "
+    lua5.4 '$here/split.lua' plain >ready & pid=\$!
+    unshare --pid --fork luajit '$here/split.lua' coroutines >ready2 & # one more within
+    until [ -s ready ] && [ -s ready2 ]; do sleep 0.05; done
+    '$luapulse' record --engine $engine --all -F 299 -o out.pb.gz -o out.folded $*"
+  same "$status" 0 "status: $(cat err)"
+}
+expect_both() {
+  stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn '
+  stacks 'coroutine.*;a \([^;]*split.lua:13\);burn '
+  "$luapulse" report --where process=luajit --where nspid=1 out.pb.gz >report || fail "nothing of the inner one: $(cat err)"
+}
 test_both_in_a_container() {
   for engine in $ENGINES ptrace; do
-    status unshare --mount --pid --mount-proc --fork bash -c "
-      lua5.4 '$here/split.lua' plain >ready & pid=\$!
-      unshare --pid --fork luajit '$here/split.lua' coroutines >ready2 & # one more within
-      until [ -s ready ] && [ -s ready2 ]; do sleep 0.05; done
-      '$luapulse' record --engine $engine --all -F 299 -d 1 -o out.pb.gz -o out.folded"
-    same "$status" 0 "status: $(cat err)"
-    stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn '
-    stacks 'coroutine.*;a \([^;]*split.lua:13\);burn '
-    "$luapulse" report --where process=luajit --where nspid=1 out.pb.gz >report || fail "nothing of the inner one: $(cat err)"
+    until_seen expect_both within_a_container
     status "$luapulse" report --where process=lua5.4 --where nspid=1 out.pb.gz
     same "$status" 1 "status of a number within that is none"
   done
@@ -89,8 +94,7 @@ test_an_upgraded_program() {
   cp /bin/true server.new
   mv server.new server
   for engine in $ENGINES; do
-    recorded -p "$pid" -F 299 -d 1
-    stacks ';a \([^;]*split.lua:13\);burn '
+    until_seen "stacks ';a \([^;]*split.lua:13\);burn '" recorded -p "$pid" -F 299
   done
   status "$luapulse" probe -p "$pid"
   same "$status" 0 "status of probe: $(cat err)"

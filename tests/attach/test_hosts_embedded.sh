@@ -7,14 +7,16 @@ archive() { # the static library of Debian's, and nothing of the shared one
   flags=$(pkg-config --cflags lua5.4)
 }
 compiled() { "$@" 2>compiler || { cat compiler >&2; fail "it does not compile: $*"; }; }
+expect_a_and_b() {
+  stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn \([^;]*split.lua:10\)'
+  stacks 'main chunk .*;b .*;burn '
+  on_top burn
+}
 # A program of the test's own name and nothing in it that says Lua but Lua itself
 expect_split() { # COMMAND…
   start "$@" "$here/split.lua" plain
   until_printed ready
-  recorded -p "$pid" -F 299 -d 1
-  stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn \([^;]*split.lua:10\)'
-  stacks 'main chunk .*;b .*;burn '
-  on_top burn
+  until_seen expect_a_and_b recorded -p "$pid" -F 299
   status "$luapulse" probe -p "$pid"
   same "$status" 0 "status of probe: $(cat err)"
   has out "Lua 5.4"
@@ -28,9 +30,8 @@ test_cpp() {
   start ./shopd
   until_printed ready
   for engine in $ENGINES ptrace; do
-    recorded -p "$pid" -F 299 -d 1
-    stacks '^main chunk .*;shop.each \(\[C\]:0\);checkout [^;]*:8\);total [^;]*:4\);shop.price \(\[C\]'
-    on_top total
+    until_seen "stacks '^main chunk .*;shop.each \(\[C\]:0\);checkout [^;]*:8\);total [^;]*:4\);shop.price \(\[C\]' && on_top total" \
+      recorded -p "$pid" -F 299
   done
   status "$luapulse" dump -p "$pid"
   same "$status" 0 "status of dump: $(cat err)"
@@ -46,8 +47,7 @@ test_static_stripped_and_renamed() {
   until_printed ready
   rm deleted
   engine=bpf
-  recorded -p "$pid" -F 299 -d 1
-  stacks ';a \([^;]*split.lua:13\);burn '
+  until_seen "stacks ';a \([^;]*split.lua:13\);burn '" recorded -p "$pid" -F 299
   kill -KILL "$pid"
 }
 # Lua of Debian's library, which is compiled for glibc, on musl: static, and with musl's own loader.
@@ -64,28 +64,37 @@ test_musl() {
     expect_split ./alpine-shared
   done
 }
+expect_kinds() {
+  local i
+  for ((i = 0; i < 10; i++)); do
+    stacks "^on_message [^;]*kind_$i[^;]*:3\);coroutine.wrap [^;]*;[^;]*kind_$i[^;]*:2\);kind_$i [^;]*:1\)"
+  done
+  for i in /proc/$pid/task/*; do
+    [ "${i##*/}" = "$pid" ] && continue # it waits
+    "$luapulse" report --where "tid=${i##*/}" out.pb.gz >report || fail "nothing of thread ${i##*/}"
+  done
+  on_top 'kind_?'
+}
 # Samples of ten kinds of VMs on four threads, each stack of one kind alone.
 test_a_thousand_vms() {
-  local i
   archive
   compiled gcc -O2 $flags -o vms "$here/many_vms_host.c" "$lib" -lm -ldl -lpthread
   start ./vms 1000
   until_printed ready
   for engine in $ENGINES; do
-    recorded -p "$pid" -F 499 -d 2
-    for ((i = 0; i < 10; i++)); do
-      stacks "^on_message [^;]*kind_$i[^;]*:3\);coroutine.wrap [^;]*;[^;]*kind_$i[^;]*:2\);kind_$i [^;]*:1\)"
-    done
+    until_seen expect_kinds recorded -p "$pid" -F 499
     awk '!/^#/ { delete kinds; count = 0; text = $0
       while (match(text, /kind_[0-9]/)) { kind = substr(text, RSTART, RLENGTH); if (!(kind in kinds)) { kinds[kind]; count++ } text = substr(text, RSTART + RLENGTH) }
       if (count > 1) { print; bad = 1 } } END { exit bad }' out.folded || fail "VMs are mixed up"
-    for i in /proc/$pid/task/*; do
-      [ "${i##*/}" = "$pid" ] && continue # it waits
-      "$luapulse" report --where "tid=${i##*/}" out.pb.gz >report || fail "nothing of thread ${i##*/}"
-    done
-    on_top 'kind_?'
   done
   kill -KILL "$pid"
+}
+expect_fibers() {
+  local i
+  for i in 0 1 2 3 4 5 6 7; do
+    stacks "^main chunk [^;]*spin_$i[^;]*:3\);pcall [^;]*;fiber_$i [^;]*:2\);spin_$i [^;]*:1\)"
+  done
+  on_top 'spin_?'
 }
 # A fiber's stack is its own, and that of none of the others, which all are in the midst of calls.
 test_fibers() {
@@ -96,12 +105,8 @@ test_fibers() {
     start ./fibers guarded
     until_printed ready
     for engine in $ENGINES ptrace; do
-      recorded -p "$pid" -F 299 -d 1
-      for i in 0 1 2 3 4 5 6 7; do
-        stacks "^main chunk [^;]*spin_$i[^;]*:3\);pcall [^;]*;fiber_$i [^;]*:2\);spin_$i [^;]*:1\)"
-      done
+      until_seen expect_fibers recorded -p "$pid" -F 299
       no_stacks 'main chunk.*main chunk'
-      on_top 'spin_?'
     done
     kill -KILL "$pid"
   done

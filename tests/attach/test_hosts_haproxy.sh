@@ -63,8 +63,7 @@ test_actions_services_and_tasks() {
   for engine in $ENGINES ptrace; do
     start_haproxy lua-load
     load
-    recorded -p "$haproxy" -F 299 -d 2
-    expect_stacks
+    until_seen expect_stacks recorded -p "$haproxy" -F 299
     kill "$pid" "$haproxy"
   done
 }
@@ -72,8 +71,7 @@ test_a_vm_per_thread() {
   for engine in $ENGINES; do
     start_haproxy lua-load-per-thread
     load
-    recorded -p "$haproxy" -F 299 -d 2
-    expect_stacks
+    until_seen expect_stacks recorded -p "$haproxy" -F 299
     kill "$pid" "$haproxy"
   done
 }

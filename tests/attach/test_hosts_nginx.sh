@@ -17,6 +17,8 @@ end
 function app.check(n)
   return spin(n)
 end
+app.many = {} -- arguments of a subrequest: to write them down takes ngx.location.capture some time
+for i = 1, 300 do app.many["key" .. i] = "value & more" end
 return app
 LUA
   echo 'local app = require "app"
@@ -62,7 +64,7 @@ http {
     location /capture {
       content_by_lua_block {
         local function fetch()
-          return ngx.location.capture("/hello")
+          return ngx.location.capture("/hello", { args = app.many })
         end
         local res = fetch()
         ngx.sleep(0.001)
@@ -87,7 +89,7 @@ start_nginx() {
 has_workers() { [ "$(worker_pids | wc -w)" -ge "${workers:-2}" ]; }
 worker_pids() { pgrep -P "$master" -f 'nginx: worker process$'; }
 worker_list() { worker_pids | paste -sd,; }
-load() { start wrk -t 1 -c 8 -d 120 "http://127.0.0.1:$port$1"; } # PATH
+load() { start wrk -t 1 -c 32 -d 280 "http://127.0.0.1:$port$1"; } # PATH
 line_of() { grep -nF -- "$1" nginx.conf | cut -d: -f1 | sed -n "${2:-1}p"; }
 
 # PHASES that a request to /hello goes through, and timers beside it
@@ -103,8 +105,7 @@ test_phases_and_timers() {
   for engine in $ENGINES ptrace; do
     start_nginx
     load /hello
-    recorded -p "$(worker_list)" -F 299 -d 2
-    expect_phases
+    until_seen expect_phases recorded -p "$(worker_list)" -F 299
     kill "$pid" "$master"
   done
 }
@@ -112,25 +113,27 @@ test_without_the_compiler() {
   for engine in $ENGINES; do
     start_nginx 'jit.off()'
     load /hello
-    recorded -p "$(worker_list)" -F 299 -d 2
-    expect_phases
+    until_seen expect_phases recorded -p "$(worker_list)" -F 299
     status "$luapulse" report out.pb.gz --where vmstate=trace
     same "$status" 1 "status where there are no traces"
     kill "$pid" "$master"
   done
 }
+expect_subrequests() {
+  local content
+  content=$(line_of content_by_lua_block 2)
+  # what a subrequest runs is a coroutine of its own, on nobody's stack
+  stacks "^main chunk \(content_by_lua\(nginx.conf:$(line_of content_by_lua_block)\):5\);.*;spin "
+  stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):5\);.*ngx.location.capture \(\[C\]"
+  # and what comes after the sleep stands on what came before
+  stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):7\);app.render .*;spin "
+  on_top spin
+}
 test_subrequests_and_sleeps() {
   for engine in $ENGINES; do
     start_nginx
     load /capture
-    recorded -p "$(worker_list)" -F 299 -d 2
-    content=$(line_of content_by_lua_block 2)
-    # what a subrequest runs is a coroutine of its own, on nobody's stack
-    stacks "^main chunk \(content_by_lua\(nginx.conf:$(line_of content_by_lua_block)\):5\);.*;spin "
-    stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):5\);.*ngx.location.capture \(\[C\]"
-    # and what comes after the sleep stands on what came before
-    stacks "^main chunk \(content_by_lua\(nginx.conf:$content\):7\);app.render .*;spin "
-    on_top spin
+    until_seen expect_subrequests recorded -p "$(worker_list)" -F 299
     kill "$pid" "$master"
   done
 }
@@ -138,8 +141,7 @@ test_a_file() {
   for engine in $ENGINES; do
     start_nginx
     load /page
-    recorded -p "$(worker_list)" -F 299 -d 2
-    stacks '^main chunk \([^;]*/page.lua:5\);page \([^;]*/page.lua:3\);app.render '
+    until_seen "stacks '^main chunk \([^;]*/page.lua:5\);page \([^;]*/page.lua:3\);app.render '" recorded -p "$(worker_list)" -F 299
     kill "$pid" "$master"
   done
 }
@@ -156,21 +158,21 @@ test_included_files() {
   wait_for listens
   wait_for has_workers
   load /hello
-  recorded -p "$(worker_list)" -F 299 -d 2
-  stacks "^main chunk \(content_by_lua\(sites/shop.conf:[0-9]+\):5\);answer \(content_by_lua\(sites/shop.conf:[0-9]+\):3\);app.render "
+  until_seen "stacks '^main chunk \(content_by_lua\(sites/shop.conf:[0-9]+\):5\);answer \(content_by_lua\(sites/shop.conf:[0-9]+\):3\);app.render '" \
+    recorded -p "$(worker_list)" -F 299
   no_stacks wrong
   kill "$pid" "$master"
 }
+one_sleeps() {
+  status "$luapulse" dump -p "$(worker_list)"
+  same "$status" 0 "status: $(cat err)"
+  grep -q ngx.sleep out
+}
 # Coroutines that wait are there, too: the one that sleeps, with where it does.
 test_dump_and_probe() {
-  local i
   workers=1 start_nginx
   load /capture
-  for ((i = 0; i < 50; i++)); do
-    status "$luapulse" dump -p "$(worker_list)"
-    same "$status" 0 "status: $(cat err)"
-    grep -qE 'ngx.sleep' out && break
-  done
+  in_time one_sleeps || fail "nobody sleeps: $(cat out)"
   grep -A3 -E '^ *ngx.sleep' out | grep -qE "main chunk +content_by_lua\(nginx.conf:$(line_of content_by_lua_block 2)\):6" || { cat out >&2; fail "nobody sleeps"; }
   status "$luapulse" probe -p "$(worker_list)"
   same "$status" 0 "status of probe: $(cat err)"
@@ -185,12 +187,14 @@ test_reload_while_it_is_recorded() {
     load /hello
     wrk=$pid
     old=$(worker_pids)
-    start "$luapulse" record --engine "$engine" -s -p "$master" -F 199 -d 4 -o out.pb.gz -o out.folded
+    start "$luapulse" record --engine "$engine" -s -p "$master" -F 199 -o out.pb.gz -o out.folded
+    recorder=$pid
     wait_for samples_threads 3 # the master and both workers
-    for pid in $old; do until_busy; done
+    for pid in $old; do until_busy 10; done
     kill -HUP "$master"
     wait_for workers_are_new "$old"
-    pid=${started[-1]}
+    for pid in $(worker_pids); do until_busy 20; done
+    kill -INT "$recorder"
     until_printed "written to out.folded"
     for pid in $old $(worker_pids); do
       "$luapulse" report --where "pid=$pid" -n 0 out.pb.gz >report 2>err || fail "nothing of process $pid: $(cat err)"
@@ -212,10 +216,13 @@ test_a_worker_dies() {
     load /hello
     wrk=$pid
     victim=$(worker_pids | head -n 1) rest=$(worker_pids | tail -n 1)
-    start "$luapulse" record --engine "$engine" -p "$(worker_list)" -F 199 -d 3 -o out.pb.gz -o out.folded
+    start "$luapulse" record --engine "$engine" -p "$(worker_list)" -F 199 -o out.pb.gz -o out.folded
+    recorder=$pid
     wait_for samples_threads 3
     kill -KILL "$victim"
     until_printed "process $victim (nginx) has ended"
+    pid=$rest until_busy 10
+    kill -INT "$recorder"
     until_printed "written to out.folded"
     "$luapulse" report --where "pid=$rest" -n 0 out.pb.gz >report || fail "nothing of process $rest"
     has report spin
@@ -223,27 +230,34 @@ test_a_worker_dies() {
   done
 }
 # One table of all, or of each by its label; memory stays bounded.
+record_and_measure() {
+  start "$luapulse" record --engine "$engine" -p "$(worker_list)" -o out.pb.gz -o out.folded "$@"
+  while [ -e "/proc/$pid/status" ] && grep VmHWM "/proc/$pid/status" >hwm.new 2>/dev/null; do
+    cp hwm.new hwm
+    pause
+  done
+  until_printed "written to out.folded"
+  cp "printed.$((${#started[@]} - 1))" err
+}
+expect_workers() {
+  local worker seen=0
+  for worker in $(worker_pids); do
+    "$luapulse" report --where "pid=$worker" out.pb.gz >report 2>err || continue
+    has report "luapulse"
+    seen=$((seen + 1))
+  done
+  [ "$seen" -ge 48 ] || fail "samples of $seen workers only" # each has a timer; not each has a sample
+  expect_phases
+}
 test_64_workers() {
-  local worker seen=0 most
+  local most
   for engine in $ENGINES; do
     workers=64 start_nginx
     load /hello
     wrk=$pid
-    start "$luapulse" record --engine "$engine" -p "$(worker_list)" -d 4 -o out.pb.gz -o out.folded
-    wait_for samples_threads 64
-    while [ -e "/proc/$pid/status" ] && grep VmHWM "/proc/$pid/status" >hwm.new 2>/dev/null; do
-      cp hwm.new hwm
-      read -rt 0.1 <> <(:)
-    done
+    until_seen expect_workers record_and_measure -F 299
     most=$(awk '{ print $2 }' hwm)
     [ "$most" -lt 102400 ] || fail "the recorder took $most KiB"
-    for worker in $(worker_pids); do
-      "$luapulse" report --where "pid=$worker" out.pb.gz >report 2>err || continue
-      has report "luapulse"
-      seen=$((seen + 1))
-    done
-    [ "$seen" -ge 48 ] || fail "samples of $seen workers only" # each has a timer; not each has a sample
-    expect_phases
     kill "$wrk" "$master"
   done
 }

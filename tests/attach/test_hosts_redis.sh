@@ -42,14 +42,16 @@ load() {
   start bash -c "while :; do echo EVALSHA $sha 0 1000; echo FCALL price 0 300000; done | redis-cli -h 127.0.0.1 -p $port >/dev/null"
 }
 
+expect_both() {
+  stacks "^user_script:$sha \(user_script:9\);hash \(user_script:3\)"
+  stacks "^user_script:$sha \(user_script:8\);redis.call \(\[C\]"
+  stacks '^price \(user_function:8\);spin \(user_function:4\)'
+}
 test_scripts_and_functions() {
   for engine in $ENGINES ptrace; do
     start_redis
     load
-    recorded -p "$redis" -F 299 -d 2
-    stacks "^user_script:$sha \(user_script:9\);hash \(user_script:3\)"
-    stacks "^user_script:$sha \(user_script:8\);redis.call \(\[C\]"
-    stacks '^price \(user_function:8\);spin \(user_function:4\)'
+    until_seen expect_both recorded -p "$redis" -F 299
     no_stacks 'user_script:[0-9]+ \('
     pid=$redis runs_on
     same "$(ask FCALL price 0 10)" 27 "what redis answers"

@@ -22,6 +22,7 @@ test_every_runtime() {
         fail "the VM is missing: $(cat out)"
       grep -qE "^  because +[0-9]+ frames walked, [0-9]+ Lua functions of them with source and lines in order$" out || fail "why: $(cat out)"
       runs_on
+      kill -KILL -- "-$pid"
     done
     case $runtime in
       lua5.1) grep -qE '^  layout +"Lua 5.1.3-5.1.5", known to LuaPulse$' out || fail "$(cat out)" ;;

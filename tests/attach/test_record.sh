@@ -2,30 +2,13 @@
 source "$(dirname "$0")/attach.sh"
 RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
 
-# record ARGUMENTS…: with $engine, into out.pb.gz and out.folded; status as status() has it
-record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
-# recorded ARGUMENTS…: and it must have worked
-recorded() {
-  record "$@"
-  same "$status" 0 "status of record $*: $(cat err)"
-}
-# share EXPRESSION: how many of a thousand of all time has a stack that fits
-share() { awk -v fits="$1" '!/^#/ { all += $NF } !/^#/ && $0 ~ fits { part += $NF } END { printf "%d", (all > 0 ? part * 1000 / all + 0.5 : -1) }' out.folded; }
-samples() { sed -nE 's/^luapulse: ([0-9]+) samples in .*/\1/p' err; }
-# within WHAT SHARE: samples are independent at best, so 4 sigma are those of the binomial distribution; that a thread may wait for the
-# processor in the midst of one function adds the length of a slice, so it is never less than 40 of a thousand
-within() {
-  local got=$1 expected=$2 n
-  n=$(samples)
-  awk -v got="$got" -v p="$expected" -v n="$n" 'BEGIN {
-    most = 4 * sqrt(p * (1000 - p) / n); if (most < 40) most = 40
-    exit !(n > 0 && got >= p - most && got <= p + most) }' || { cat err out.folded >&2; fail "$3: $got of a thousand in $n samples, expected $expected"; }
-}
 split_shares() {
   within "$(share ';a \\(.*;burn ')" 500 "$1 a"
   within "$(share ';b \\(.*;burn ')" 300 "$1 b"
   within "$(share ';c \\(.*;burn ')" 200 "$1 c"
 }
+# enough ARGUMENTS…: recorded until shares mean something: 300 samples tell 500 of a thousand from 350
+enough() { until_seen "sampled 300" recorded -F 999 "$@"; }
 start_split() { # COMMAND… -- ARGUMENTS of split.lua
   local command=()
   while [ "$1" != -- ]; do command+=("$1") && shift; done
@@ -39,7 +22,7 @@ test_known_shares() {
   for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- plain
-      recorded -p "$pid" -F 999 -d 1
+      enough -p "$pid"
       split_shares "$engine $runtime"
       runs_on
       kill -KILL "$pid"
@@ -51,7 +34,7 @@ test_coroutines() {
   for engine in $(engines); do
     for runtime in $RUNTIMES luajit,-joff; do
       start_split ${runtime//,/ } -- coroutines
-      recorded -p "$pid" -F 999 -d 1
+      enough -p "$pid"
       # from the function through both coroutines down to the main chunk
       within "$(share 'main chunk .*;[^;]*split.lua:[0-9]+ .*;[^;]*split.lua:[0-9]+ .*;a \\(.*;burn ')" 500 "$engine $runtime a"
       within "$(share 'main chunk .*;c \\(.*;burn ')" 200 "$engine $runtime c"
@@ -67,7 +50,7 @@ test_stripped_renamed_and_deleted() {
       strip ./httpd
       start_split ./httpd -- plain
       rm httpd
-      recorded -p "$pid" -F 499 -d 1
+      enough -p "$pid"
       within "$(share ';a \\(.*;burn ')" 500 "$engine $runtime"
       kill -KILL "$pid"
     done
@@ -80,7 +63,7 @@ test_replaced_binary() {
     start_split ./httpd -- plain
     cp "$(readlink -f "$(command -v lua5.1)")" ./upgraded
     mv upgraded httpd
-    recorded -p "$pid" -F 499 -d 1
+    enough -p "$pid"
     within "$(share ';a \\(.*;burn ')" 500 "$engine"
     grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
     kill -KILL "$pid"
@@ -88,19 +71,16 @@ test_replaced_binary() {
 }
 # The number of a process that has ended is given to another one: that is none of ours.
 test_the_number_is_used_again() {
-  local first other
+  local first other i
   [ -w /proc/sys/kernel/ns_last_pid ] || fail "the kernel does not permit to choose the number of a process"
   for engine in $(engines); do
     start_split lua5.4 -- coroutines
     other=$pid
     start_split lua5.4 -- plain
     first=$pid
-    "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded -p "$first,$other" -F 499 2>err &
-    local recorder=$! i
-    for ((i = 0; i < 500; i++)); do grep -q recording err && break; read -rt 0.02 <> <(:); done
-    read -rt 0.5 <> <(:)
+    start_recorder -p "$first,$other" -F 499
     kill -KILL "$first"
-    for ((i = 0; i < 500; i++)); do grep -q "process $first .* has ended" err && break; read -rt 0.02 <> <(:); done
+    wait_for grep -q "process $first .* has ended" err
     for ((i = 0; i < 200; i++)); do # others may be quicker
       echo $((first - 1)) >/proc/sys/kernel/ns_last_pid
       start lua5.4 -e 'local function impostor() local x = 0 while true do x = x + 1 end end impostor()'
@@ -108,13 +88,19 @@ test_the_number_is_used_again() {
       kill -KILL "$pid"
     done
     same "$pid" "$first" "number of the other process"
-    read -rt 0.5 <> <(:)
+    until_busy 10
+    pid=$other until_busy 10
     kill -INT "$recorder"
     wait "$recorder"
-    same "$(grep -c impostor out.folded)" 0 "of a process that was not asked for: $(cat out.folded)"
-    grep -q "burn" out.folded || fail "nothing was recorded: $(cat err)"
+    no_stacks impostor
+    stacks burn
     kill -KILL "$pid" "$other"
   done
+}
+has_labels() { # VALUE…
+  local value
+  go tool pprof -tags out.pb.gz >tags 2>/dev/null
+  for value in "$@"; do grep -qE "\): $value$" tags || fail "no label has the value $value: $(cat tags)"; done
 }
 test_several_targets() {
   local pids=() i
@@ -123,19 +109,16 @@ test_several_targets() {
       start_split $i -- plain
       pids+=("$pid")
     done
-    recorded -p "$(IFS=,; echo "${pids[*]}")" -F 199 -d 2
+    until_seen "sampled 300 && has_labels lua5.1 lua5.4 luajit ${pids[*]}" recorded -F 999 -p "$(IFS=,; echo "${pids[*]}")"
     split_shares "$engine"
-    go tool pprof -tags out.pb.gz >tags 2>/dev/null
-    for i in lua5.1 lua5.4 luajit; do grep -qE "\): $i$" tags || fail "no label of $i: $(cat tags)"; done
     for pid in "${pids[@]}"; do
-      grep -qE "\): $pid$" tags || fail "no label of process $pid: $(cat tags)"
       runs_on
       kill -KILL "$pid"
     done
     # one that is none, and one without Lua: the others are recorded, and the status tells
     start_split lua5.4 -- plain
     start sleep 1000
-    record -p "4194300,$pid,${started[-2]}" -d 1
+    until_seen "sampled 300" record -F 999 -p "4194300,$pid,${started[-2]}"
     same "$status" 1 "status"
     has err "luapulse record: there is no process 4194300"
     has err "luapulse record: no Lua in process $pid (sleep)"
@@ -152,21 +135,31 @@ test_many_targets() {
       start lua5.4 -e 'local x = 0 while true do for i = 1, 1e5 do x = x + i end os.execute("exec sleep 0.2") end'
       pids+=,$pid
     done
-    recorded -p "${pids#,}" -d 3
+    until_seen "sampled 20" recorded -p "${pids#,}" -F 499
     has err "recording 64 processes"
-    [ "$(samples)" -gt 20 ] || fail "few samples: $(cat err)"
     for pid in ${pids//,/ }; do kill -KILL -- "-$pid"; done
   done
 }
-# VMs of their own on threads of their own, four that run.
+# VMs of their own on threads of their own, four that run: each has the share of the samples that it has of the processor, which is for
+# the kernel to give.
 test_threads() {
-  local i
+  local i thread all
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  used_by_threads() { awk '{ print FILENAME, $1 }' /proc/$pid/task/*/schedstat; }
+  watched() { used_by_threads >before && recorded -p "$pid" -F 499 "$@" && used_by_threads >after; }
   for engine in $(engines); do
     start ./host
     until_printed ready
-    recorded -p "$pid" -F 199 -d 2
-    for i in work_1 work_2 work_3 inside; do within "$(share "main chunk .$i:1.;$i .$i:1")" 250 "$engine $i"; done
+    until_seen "sampled 300; for i in work_1 work_2 work_3 inside; do stacks \"main chunk .\$i:1.;\$i .\$i:1\"; done" watched
+    mv out.folded all.folded
+    all=$(awk '!/^#/ { sum += $NF } END { print sum }' all.folded)
+    paste -d ' ' before after | awk '{ split($1, path, "/"); print path[5], $4 - $2; sum += $4 - $2 } END { print "all", sum }' >used
+    for thread in $(sed -n 's/^\([0-9]*\) .*/\1/p' used); do
+      "$luapulse" convert --where "tid=$thread" -o out.folded out.pb.gz || fail "nothing of thread $thread"
+      same "$(grep -oE 'work_.|inside' out.folded | sort -u | wc -l)" 1 "functions of thread $thread"
+      within "$(awk -v all="$all" '!/^#/ { sum += $NF } END { printf "%d", sum * 1000 / all + 0.5 }' out.folded)" \
+        "$(awk -v thread="$thread" '$1 == thread { own = $2 } $1 == "all" { printf "%d", own * 1000 / $2 + 0.5 }' used)" "$engine, thread $thread"
+    done
     runs_on
     kill -KILL "$pid"
   done
@@ -182,22 +175,42 @@ test_no_lua() {
     kill -KILL "$pid"
   done
 }
+# start_recorder ARGUMENTS…: in the background, until it takes samples; $recorder is its number, what it says is in err
+start_recorder() {
+  "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@" 2>err &
+  recorder=$!
+  wait_for takes_samples
+}
+takes_samples() { # of one process at least: it has an event, or has slept from tick to tick for a while
+  ls -l "/proc/$recorder/fd" >opened
+  if [ "$engine" = bpf ]; then grep -q perf_event opened; else
+    grep -q pidfd opened && [ "$(sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$recorder/status")" -ge 30 ]
+  fi
+}
+# until_stopped -d SECONDS: what is recorded goes on for about so long, of the processor's time; then it is told to end, and with it the recorder
+until_stopped() {
+  until_busy "$(awk "BEGIN { print int($2 * 100) }")"
+  : >stop
+  wait $recorder || fail "status: $(cat err)"
+  rm stop
+}
+# named COUNT: so many samples, and the recorder had the time to read the names before all was over
+named() { sampled "$1" && [ "$(share '\\[gone\\]')" -lt 10 ] && [ "$(share 'outside Lua')" -lt 10 ] || fail "too late: $(cat err)"; }
+one_that_ends() {
+  start_split lua5.4 -- plain stop
+  start_recorder -p "$pid" -F 999
+  until_stopped "$@"
+}
 test_the_target_ends() {
   for engine in $(engines); do
-    start_split lua5.4 -- plain 600
-    recorded -p "$pid"
+    until_seen "named 200" one_that_ends
     has err "luapulse: process $pid (lua5.4) has ended"
     split_shares "$engine"
   done
 }
 # It becomes another program, with another Lua; the samples of both are there.
 test_the_target_calls_exec() {
-  for engine in $(engines); do
-    start sh -c "lua5.4 -e 'local x = 0 for i = 1, 2e7 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain 1500"
-    until_printed begun
-    recorded -s -p "$pid" -F 499
-    split_shares "$engine"
-    cat >exec.c <<'END'
+  cat >exec.c <<'END'
 #include <lauxlib.h>
 #include <lualib.h>
 #include <unistd.h>
@@ -205,36 +218,64 @@ int main(int argc, char **argv) {
   lua_State *L = luaL_newstate();
   luaL_openlibs(L);
   (void)argc;
-  if (luaL_dostring(L, "print('ready') io.flush() local x = 0 for i = 1, 6e7 do x = x + i % 3 end")) return 1;
+  if (luaL_dostring(L, "print('ready') io.flush() local x = 0 while not io.open('go') do for i = 1, 1e6 do x = x + i % 3 end end")) return 1;
   execvp(argv[1], argv + 1);
   return 2;
 }
 END
-    ${CC:-cc} $(pkg-config --cflags lua5.4) -o host exec.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
-    start ./host luajit "$here/split.lua" plain 3000
-    until_printed ready
-    recorded -p "$pid" -F 499
-    has err "luapulse: process $pid (host) has called exec: it is looked into anew"
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host exec.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  for engine in $(engines); do
+    until_seen "named 200" a_shell_that_becomes_lua
+    split_shares "$engine"
+    until_seen 'stacks "main chunk .*string \"print" && stacks ";a \(.*;burn "' both_programs
     has err "luapulse: process $pid (host) has ended"
-    [ "$(share "main chunk .*string \"print")" -gt 10 ] || fail "nothing of the first program: $(cat out.folded)"
-    [ "$(share ';a \\(.*;burn ')" -gt 10 ] || fail "nothing of the second program: $(cat out.folded err)"
   done
+}
+a_shell_that_becomes_lua() {
+  start sh -c "lua5.4 -e 'local x = 0 for i = 1, 1e6 do x = x + i end' >&2; echo begun; exec lua5.1 '$here/split.lua' plain stop"
+  until_printed begun
+  start_recorder -s -p "$pid" -F 999
+  until_stopped "$@"
+}
+# -d SECONDS: each of both runs for about so long
+both_programs() {
+  start ./host luajit "$here/split.lua" plain stop
+  until_printed ready
+  start_recorder -p "$pid" -F 499
+  until_busy 10
+  : >go
+  wait_for grep -q "luapulse: process $pid (host) has called exec: it is looked into anew" err
+  until_stopped "$@"
+  rm go
+}
+# family [-s] -d SECONDS: parent and child both run for about so long while the parent is recorded
+family() {
+  local parent follow=()
+  [ "$1" = -s ] && follow=(-s) && shift
+  start_split lua5.4 -- fork stop "exec luajit $here/split.lua coroutines stop"
+  parent=$pid
+  wait_for pgrep -g "$parent" luajit
+  start_recorder -p "$parent" -F 499 "${follow[@]}"
+  until_busy "$(awk "BEGIN { print int($2 * 50) }")"
+  pid=$(pgrep -g "$parent" luajit)
+  until_stopped "$@"
 }
 test_children_are_followed() {
   for engine in $(engines); do
-    start_split lua5.4 -- fork 1500 "exec luajit $here/split.lua coroutines 4000"
-    recorded -s -p "$pid" -F 199
+    until_seen "stacks 'lua5.4.*;a \(.*;burn ' && stacks 'luajit.*;a \(.*;burn '" family -s
     "$luapulse" convert -o tags.html out.pb.gz || fail "the profile cannot be read"
-    [ "$(share 'lua5.4.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the parent: $(cat out.folded err)"
-    [ "$(share 'luajit.*;a \\(.*;burn ')" -gt 50 ] || fail "nothing of the child: $(cat out.folded err)"
-    start_split lua5.4 -- fork 1500 "exec luajit $here/split.lua plain 5000"
-    recorded -p "$pid" -F 199
-    same "$(share luajit)" 0 "of a child that is not followed"
+    until_seen "stacks 'lua5.4.*;a \(.*;burn '" family
+    no_stacks luajit
   done
+}
+# -d SECONDS, which a program has not: rounds of it, about so long
+rounds_of_a_program() { recorded -F 999 -- lua5.4 "$here/split.lua" plain "$(awk "BEGIN { print $2 * 500 }")"; }
+rounds_through_a_shell() {
+  recorded -s -F 999 -- sh -c "luajit '$here/split.lua' plain $(awk "BEGIN { print $2 * 1500 }"); lua5.1 '$here/split.lua' plain 100"
 }
 test_a_program_is_started() {
   for engine in $(engines); do
-    recorded -F 499 -- lua5.4 "$here/split.lua" plain 300
+    until_seen "sampled 100" rounds_of_a_program
     split_shares "$engine"
     has out ready
     has err "luapulse: lua5.4 ended with status 0"
@@ -242,7 +283,7 @@ test_a_program_is_started() {
     has err "luapulse: lua5.4 ended with status 7"
     recorded -- lua5.4 -e 'for i = 1, 3e7 do end os.execute("kill -KILL $PPID")'
     has err "luapulse: lua5.4 was ended by signal 9 (Killed)"
-    recorded -s -F 199 -- sh -c "luajit '$here/split.lua' plain 2000; lua5.1 '$here/split.lua' plain 100"
+    until_seen "sampled 100" rounds_through_a_shell
     split_shares "$engine through a shell"
     rm -f out.*
     record -- ./nothing-here
@@ -281,22 +322,7 @@ test_interrupts() {
   done
 }
 # until_samples: the recorder started last has used the processor in steady work: it has opened its target
-until_samples() {
-  local i
-  for ((i = 0; i < 500; i++)); do
-    [ "$(awk '{ print $14 + $15 }' "/proc/$pid/stat")" -ge 3 ] && return
-    read -rt 0.02 <> <(:)
-  done
-  fail "the recorder does not work"
-}
-until_gone() {
-  local i
-  for ((i = 0; i < 500; i++)); do
-    case $(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) in Z | '') return ;; esac
-    read -rt 0.02 <> <(:)
-  done
-  fail "process $pid is still there"
-}
+until_samples() { in_time has_used 3 || fail "the recorder does not work"; }
 # No signal that arrives meanwhile is lost, at any rate.
 test_signals_of_the_target_are_delivered() {
   local i
@@ -332,20 +358,32 @@ END
     kill -KILL "$pid"
   done
 }
-# Two at a time: what one holds the other cannot, and counts.
+# Two at a time: what one holds the other cannot, and counts. Engine ptrace cannot begin in such a moment, and says who holds it.
+second_recorder() {
+  local tries
+  for ((tries = 0; tries < 50; tries++)); do
+    record -p "$pid" -F 499 "$@"
+    grep -q "is traced by process $recorder already" err || break
+  done
+  same "$status" 0 "status of the second: $(cat err)"
+}
 test_two_recorders() {
   for engine in $(engines); do
     start_split lua5.4 -- plain
-    "$luapulse" record --engine "$engine" -p "$pid" -F 499 -d 2 -o other.folded 2>other &
-    recorder=$!
-    recorded -p "$pid" -F 499 -d 2
-    wait $recorder || fail "status of the other: $(cat other)"
+    start_recorder -p "$pid" -F 499
+    mv err other # where it goes on to write
+    until_seen "sampled 100" second_recorder
     split_shares "$engine"
+    mv other err
+    kill -INT $recorder
+    wait $recorder || fail "status of the first: $(cat err)"
+    split_shares "$engine, the first"
     runs_on
     kill -KILL "$pid"
   done
 }
 # Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
+dying_functions() { grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen; }
 test_functions_that_die() {
   local runtime
   cat >dying.lua <<'END'
@@ -363,9 +401,9 @@ END
     for runtime in $RUNTIMES; do
       start $runtime dying.lua
       until_printed ready
-      recorded -p "$pid" -F 1999 -d 1
+      until_seen "sampled 200 && dying_functions" recorded -p "$pid" -F 1999 # with engine bpf most are gone when they are to be named
+      dying_functions
       # chunk17 has its function on line 18
-      grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen || fail "none was seen: $(head -50 out.folded)"
       awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || ($5 != 0 && $3 != $5) { print; bad = 1 } END { exit bad }' seen >wrong ||
         fail "$engine $runtime: wrong names, of $(wc -l <seen): $(head wrong)"
       kill -KILL "$pid"
@@ -388,8 +426,12 @@ test_idle_targets() {
 test_duration_and_formats() {
   start_split lua5.4 -- plain
   engine=$(engines | sed 's/ .*//')
-  status "$luapulse" record --engine "$engine" -p "$pid" -d 0.3 -F 200
-  same "$status" 0 "status: $(cat err)"
+  into_default_files() {
+    status "$luapulse" record --engine "$engine" -p "$pid" -F 999 "$@"
+    same "$status" 0 "status: $(cat err)"
+    "$luapulse" report "luapulse.$pid.pb.gz" >report || fail "the profile cannot be read"
+  }
+  until_seen "has report burn" into_default_files
   [ -s "luapulse.$pid.pb.gz" ] && [ -s "luapulse.$pid.html" ] || fail "the default files are missing: $(ls)"
   has err "luapulse: try  luapulse report luapulse.$pid.pb.gz"
   has err "luapulse: open luapulse.$pid.html in a browser"
@@ -397,16 +439,17 @@ test_duration_and_formats() {
   same "$status" 0 "status: $(cat err)"
   same "$(cat err out)" "" "what a quiet recording says"
   for file in a.speedscope.json a.callgrind a.txt "b.$pid.html"; do [ -s $file ] || fail "$file is missing"; done
-  "$luapulse" report "luapulse.$pid.pb.gz" >report || fail "the profile cannot be read"
   has report "engine $engine, from outside"
-  has report "burn"
+}
+has_status_line() {
+  grep -qE '[0-9]+ s: [0-9]+ samples, [0-9]+/s, [0-9]+ lost, [0-9]+ unattributed.*; 1 of 1 process' screen || { cat -v screen >&2; fail "no status line"; }
 }
 test_status_line() {
   for engine in $(engines); do
     start_split lua5.4 -- plain
-    script -qec "'$luapulse' record --engine $engine -p $pid -d 1 -o out.folded" screen >/dev/null </dev/null
+    in_a_terminal() { script -qec "'$luapulse' record --engine $engine -p $pid -o out.folded $*" screen >/dev/null </dev/null; }
+    until_seen "has_status_line" in_a_terminal
     has screen $'\r\033[K'
-    grep -qE '[0-9]+ s: [0-9]+ samples, [0-9]+/s, [0-9]+ lost, [0-9]+ unattributed.*; 1 of 1 process' screen || { cat -v screen >&2; fail "no status line"; }
     kill -KILL "$pid"
   done
 }
@@ -424,16 +467,18 @@ test_without_privileges() {
   start setpriv --reuid 65534 --regid 65534 --clear-groups lua5.4 "$here/split.lua" plain
   until_printed ready
   status setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --inh-caps -all \
-    "$luapulse" record --engine ptrace -p "$pid" -o out.folded -d 1
+    "$luapulse" record --engine ptrace -p "$pid" -o out.folded -d 0.3
   grep -q "ptrace_scope" err || { same "$status" 0 "status: $(cat err)" && [ -s out.folded ]; } || fail "$(cat err)"
   kill -KILL "$pid"
 }
 # Targets that begin and end all the time, some before anybody has seen them.
+# -d SECONDS: the longer, the more each of the 50 has to do
+short_lived() {
+  recorded -s -F 499 -- bash -c 'for ((i = 0; i < 50; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * '"$2"' * 1e6 do x = x + i end" || exit 1; done'
+}
 test_short_lived_targets() {
   for engine in $(engines); do
-    recorded -s -F 499 -- bash -c 'for ((i = 0; i < 50; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * 2e6 do x = x + i end" || exit 1; done'
-    [ "$(samples)" -gt 25 ] || fail "few samples: $(cat err)"
-    [ "$(share 'main chunk')" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"
+    until_seen 'sampled 25; [ "$(share "main chunk")" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"' short_lived
     has err "luapulse: bash ended with status 0"
   done
 }

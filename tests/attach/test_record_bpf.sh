@@ -7,12 +7,7 @@ needs_bpf() {
   "$luapulse" probe "$(command -v lua5.4)" 2>&1 | sed -n 's/^ *engine *//p'
   exit 77
 }
-record() { status "$luapulse" record --engine bpf -o out.pb.gz -o out.folded "$@"; }
-recorded() {
-  record "$@"
-  same "$status" 0 "status of record $*: $(cat err)"
-}
-samples() { sed -nE 's/^luapulse: ([0-9]+) samples in .*/\1/p' err; }
+engine=bpf
 # with_capabilities LIST COMMAND…: as a user that is nobody else, with these and no other
 with_capabilities() {
   local list=$1
@@ -24,9 +19,8 @@ test_it_runs_here() {
   needs_bpf
   start lua5.4 "$here/split.lua" plain
   until_printed ready
-  recorded -p "$pid" -F 499 -d 1
+  until_seen "sampled 1" recorded -p "$pid" -F 499
   has err "with engine bpf"
-  [ "$(samples)" -gt 0 ] || fail "no samples: $(cat err)"
   has err " 0 lost, 0 unattributed"
   runs_on
 }
@@ -37,9 +31,11 @@ test_three_capabilities_are_enough() {
   cp "$luapulse" ./luapulse # where nobody else can go, it could not be run
   start lua5.4 "$here/split.lua" plain
   until_printed ready
-  status with_capabilities ,+bpf,+perfmon,+sys_ptrace ./luapulse record --engine bpf -p "$pid" -F 499 -d 1 -o capable.pb.gz
-  same "$status" 0 "status with three capabilities: $(cat err)"
-  [ "$(samples)" -gt 0 ] || fail "no samples: $(cat err)"
+  capable() {
+    status with_capabilities ,+bpf,+perfmon,+sys_ptrace ./luapulse record --engine bpf -p "$pid" -F 499 -o capable.pb.gz "$@"
+    same "$status" 0 "status with three capabilities: $(cat err)"
+  }
+  until_seen "sampled 1" capable
 }
 test_what_is_missing_is_named() {
   needs_bpf
@@ -58,7 +54,7 @@ test_what_is_missing_is_named() {
   refused ,+perfmon,+sys_ptrace "CAP_BPF is missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
   refused "" "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
   # chosen automatically, and said
-  status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 1 -o /dev/null -f folded
+  status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 0.2 -o /dev/null -f folded
   has err "with engine ptrace"
   has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing"
 }
@@ -69,7 +65,7 @@ test_deep_stacks_are_cut() {
   for runtime in lua5.1 lua5.4 luajit; do
     start $runtime -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(5000)'
     until_printed ready
-    recorded -p "$pid" -F 499 -d 1
+    until_seen "sampled 20" recorded -p "$pid" -F 999
     awk '!/^#/ { if (split($0, frames, ";") != 1025 || frames[1] !~ /truncated/) exit 1; any = 1 } END { exit !any }' out.folded ||
       fail "$runtime: stacks that are not 1024 deep and cut: $(head -c 300 out.folded)"
     kill -KILL "$pid"
@@ -83,9 +79,7 @@ test_many_vms_and_threads() {
     ${CC:-cc} $(pkg-config --cflags lua$version) -o host "$here/threads_host.c" $(pkg-config --libs lua$version) -lpthread || fail "the host does not compile"
     start ./host
     until_printed ready
-    recorded -p "$pid" -F 499 -d 2
-    for i in 1 2 3; do grep -q "work_$i:1" out.folded || fail "nothing of work_$i: $(cat out.folded)"; done
-    grep -q "inside:1" out.folded || fail "nothing of the VM inside of another: $(cat out.folded)"
+    until_seen "stacks work_1:1 && stacks work_2:1 && stacks work_3:1 && stacks inside:1" recorded -p "$pid" -F 499
     ! grep -q "outside.*;.*inside\|inside.*;.*outside" out.folded || fail "stacks of two VMs are one: $(cat out.folded)"
     kill -KILL "$pid"
     rm host
@@ -106,15 +100,14 @@ test_a_thousand_short_lived_targets() {
 # Samples for which there is no room, because nobody takes them, are counted.
 test_what_is_lost_is_counted() {
   needs_bpf
-  local recorder i lost=0
+  local recorder lost=0
   start lua5.4 -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(1000)'
   until_printed ready
   "$luapulse" record --engine bpf -p "$pid" -F 9999 -o out.pb.gz 2>err &
   recorder=$!
-  for ((i = 0; i < 1000; i++)); do ls -l "/proc/$recorder/fd" 2>/dev/null | grep -q perf_event && break; read -rt 0.02 <> <(:); done
+  wait_for eval 'ls -l "/proc/$recorder/fd" | grep perf_event'
   kill -STOP "$recorder"
-  until_busy # 16 MiB are 400 of these stacks
-  for ((i = 0; i < 30; i++)); do until_busy; done
+  until_busy 90 # 16 MiB are 400 of these stacks
   kill -CONT "$recorder"
   kill -INT "$recorder"
   wait "$recorder"

@@ -12,6 +12,9 @@ stat_it() {
   status "$luapulse" stat -p "$pid" "$@"
   same "$status" 0 "status of stat $*: $(cat err)"
 }
+samples() { sed -nE 's/^[0-9.]+ s, ([0-9]+) samples?.*/\1/p' out; }
+# enough ARGUMENTS…: until there are so many samples that some strange ones make no difference
+enough() { until_seen "sampled 50" stat_it -F 999 "$@"; }
 lines() { grep -cE '^[0-9]{2}:[0-9]{2}:[0-9]{2} ' out; }
 # part NAME: the share in the summary, in percent, "" when it is not told
 part() { sed -nE "s/^  $1 +([0-9.]+) %\$/\1/p" out; }
@@ -30,11 +33,11 @@ test_compiled_and_interpreted() {
   local engine
   for engine in $ENGINES; do
     begin luajit compute
-    stat_it --engine $engine -d 2
+    enough --engine $engine
     holds "$(busy compiled) > 90" "$engine: compiled, with the compiler on"
     kill -KILL "$pid"
     begin luajit -joff compute
-    stat_it --engine $engine -d 2
+    enough --engine $engine
     holds "$(busy compiled) == 0" "$engine: compiled, with the compiler off"
     holds "$(busy interpreter) > 90" "$engine: interpreter"
     runs_on
@@ -46,12 +49,12 @@ test_functions_in_lua_and_c() {
   for engine in $ENGINES; do
     for runtime in lua5.1 lua5.4 luajit,-joff; do
       begin ${runtime//,/ } c
-      stat_it --engine $engine -d 1.5
+      enough --engine $engine
       holds "$(busy 'C functions') > 80" "$engine $runtime: C functions"
       kill -KILL "$pid"
     done
     begin lua5.3 compute
-    stat_it --engine $engine -d 1.5
+    enough --engine $engine
     holds "$(busy interpreter) > 90" "$engine: interpreter"
     has out "  compiled      not told: there is no compiler"
     has out "  collector     not told: it counts for the function that was at work"
@@ -59,11 +62,10 @@ test_functions_in_lua_and_c() {
     kill -KILL "$pid"
   done
 }
+collects() { grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }; }
 test_collector() {
   begin luajit garbage
-  stat_it -d 3 -i 0.1 # so that it is looked at often
-  holds "$(part collector) > 3" "collector"
-  grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }
+  until_seen 'holds "$(busy collector) > 3" collector && collects' stat_it -i 0.1 # so that it is looked at often
   kill -KILL "$pid"
 }
 # PUC Lua from 5.4.3 on tells by a mark in the VM: what the host itself measures that it takes, or a little less.
@@ -76,7 +78,7 @@ test_collector_by_its_state() {
     for engine in $ENGINES; do
       start ./collecting $how
       until_printed share
-      stat_it --engine $engine -F 499 -d 3
+      until_seen "sampled 300" stat_it --engine $engine -F 499
       share=$(sed -n 's/^share //p' "printed.$((${#started[@]} - 1))" | tail -n 1)
       # some hundred samples: 10 points are more than three deviations
       holds "$(busy collector) < $share + 10" "$engine, $how: collector, which takes $share %"
@@ -90,7 +92,8 @@ test_collector_by_its_state() {
   holds "$(busy collector) < 2" "one that rests"
   kill -KILL "$pid"
 }
-# Others tell nothing of it; symbols do, where there are any.
+# Others tell nothing of it; symbols do, where there are any. What the symbols are is a matter of the version, what is done with them one
+# of the engine: both are tried at the first and the last version.
 test_collector_by_symbols() {
   local engine version archive
   cat >host.c <<'END'
@@ -109,15 +112,16 @@ END
     [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$version.a
     ${CC:-cc} -o host$version $(pkg-config --cflags lua$version) host.c "$archive" -lm -ldl || fail "the host does not compile"
     for engine in $ENGINES; do
+      [[ $version == 5.[14] || $engine == "${ENGINES%% *}" ]] || continue
       start ./host$version "$here/vitals.lua" garbage
       until_printed ready
-      stat_it --engine $engine -d 1.5
+      enough --engine $engine
       holds "$(busy collector) > 5 && $(busy collector) < 95" "$engine $version: collector"
       has out "at least: of PUC Lua"
       kill -KILL "$pid"
       start ./host$version "$here/vitals.lua" compute
       until_printed ready
-      stat_it --engine $engine -d 1
+      enough --engine $engine
       holds "$(busy collector) < 5" "$engine $version: no garbage"
       kill -KILL "$pid"
     done
@@ -136,15 +140,15 @@ END
 # Engine bpf tells the kernel's share by where threads were interrupted, /proc by its own clock.
 test_kernel() {
   begin lua5.4 kernel
-  stat_it --engine ptrace -d 1
+  stat_it --engine ptrace -d 0.2
   has out "  kernel        not told: engine ptrace cannot tell"
   [[ " $ENGINES " == *" bpf "* ]] || return 0
-  stat_it --engine bpf -d 3
+  until_seen "sampled 300" stat_it --engine bpf -F 299
   local cpu system
   cpu=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\1/p' out)
   system=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\2/p' out)
   holds "$(busy kernel) > 5" "kernel"
-  # both are counted by samples, of which there are some hundreds at least: 15 points are more than four deviations of each
+  # both are counted by samples, some hundreds and, of the kernel's clock, a hundred in a second: 15 points are four deviations and more
   holds "$(busy kernel) - 100 * $system / $cpu < 15 && 100 * $system / $cpu - $(busy kernel) < 15" "kernel and /proc"
   kill -KILL "$pid"
 }
@@ -152,7 +156,7 @@ test_kernel() {
 test_waiting_for_a_processor() {
   begin taskset -c 0 lua5.4 compute
   begin taskset -c 0 lua5.4 compute
-  stat_it -d 2
+  stat_it -d 1
   holds "$(part waiting) > 20" "waiting"
   holds "$(part idle) < $(part waiting)" "idle"
   kill -KILL "${started[@]: -2}"
@@ -163,14 +167,14 @@ test_cpu_against_proc() {
   for engine in $ENGINES; do
     begin lua5.4 compute
     before=$(cpu_of) began=$(clock)
-    stat_it --engine $engine -d 2
+    stat_it --engine $engine -d 1
     after=$(cpu_of) ended=$(clock)
     cpu=$(sed -nE 's/^cpu: ([0-9.]+) s,.*/\1/p' out)
     seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
     # steps of /proc are 0.01 s, and so are those of the clock; what is printed has one digit
     holds "$cpu <= $after - $before + 0.05" "$engine: CPU seconds"
     holds "$cpu >= $after - $before - ($ended - $began - $seconds) - 0.15" "$engine: CPU seconds"
-    holds "$seconds >= 1.9 && $seconds <= $ended - $began + 0.1" "$engine: seconds"
+    holds "$seconds >= 0.9 && $seconds <= $ended - $began + 0.1" "$engine: seconds"
     # what is left of the time it was idle, or waited for a processor; this one never rests
     holds "$(part idle) + $(part waiting) <= 100 * (1 - $cpu / ($seconds + 0.06)) + 1 && $(part idle) + $(part waiting) >= 100 * (1 - $cpu / ($seconds - 0.06)) - 1" "$engine: idle"
     kill -KILL "$pid"
@@ -182,7 +186,7 @@ test_switches_and_faults_against_proc() {
   faults_of() { awk '{ print $10 + $12 }' "/proc/$pid/stat"; }
   begin luajit sleep
   before=$(switches_of) began=$(clock)
-  stat_it -d 2
+  stat_it -d 1
   after=$(switches_of) ended=$(clock)
   switches=$(sed -nE 's/^cpu: .*; ([0-9]+) voluntary and .*/\1/p' out)
   seconds=$(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out)
@@ -192,7 +196,7 @@ test_switches_and_faults_against_proc() {
   kill -KILL "$pid"
   begin lua5.4 kernel
   before=$(faults_of)
-  stat_it -d 1
+  stat_it -d 0.5
   after=$(faults_of)
   faults=$(sed -nE 's/^cpu: .* switches, ([0-9]+) page faults.*/\1/p' out)
   holds "$faults <= $after - $before" "page faults"
@@ -207,7 +211,7 @@ test_heap_collector_and_coroutines() {
     [ $runtime = lua5.4 ] && rests=gen # which that interpreter sets at its start
     heap=$(sed -n 's/^heap //p' "printed.$((${#started[@]} - 1))")
     stat_it -d 0.5 -i 0.25
-    same "$(sed -nE 's/^coroutines: ([0-9]+) at the beginning, ([0-9]+) at the last count; counted 2 times.*/\1 \2/p' out)" "37 37" "$runtime: coroutines: $(cat out)"
+    same "$(sed -nE 's/^coroutines: ([0-9]+) at the beginning, ([0-9]+) at the last count; counted [0-9]+ times.*/\1 \2/p' out)" "37 37" "$runtime: coroutines: $(cat out)"
     grep -qE "in 1 VM; the collector was found at $rests [0-9]+ of [0-9]+ times" out || { cat out >&2; fail "$runtime: the collector does not rest"; }
     # printed in kB; since it told its heap it has made a few strings
     holds "$(sed -nE 's/^heap: .*, ([0-9]+)K at the end.*/\1/p' out) * 1024 - $heap < 65536" "$runtime: heap"
@@ -234,9 +238,10 @@ test_idle() {
     pid=$(pgrep -g "$pid" lua5.4)
     until_state S
     stat_it --engine $engine -d 1
-    holds "$(part idle) >= 99.5" "$engine: idle"
-    grep -qE '^1\.[0-9] s, [0-3] samples?, 0 lost' out || { cat out >&2; fail "$engine: samples of a process that rests"; } # but when it is held, and let go
-    grep -qE '^[0-9:]{8} +0 +- +0 +0 .* 100 ' out || { cat out >&2; fail "$engine: the line is not idle"; }
+    # when it was held and is let go it may wait for a processor, to wait again
+    holds "$(part idle) + $(part waiting) >= 99.5 && $(part idle) > 90" "$engine: idle"
+    grep -qE '^[0-9.]+ s, [0-3] samples?, 0 lost' out || { cat out >&2; fail "$engine: samples of a process that rests"; } # but when it is held, and let go
+    grep -qE '^[0-9:]{8} +0 +- +0 +0 .* (100|9[0-9]) ' out || { cat out >&2; fail "$engine: the line is not idle"; }
     kill -KILL -- "-${started[-1]}"
   done
 }
@@ -264,24 +269,30 @@ test_several_processes() {
   begin luajit compute
   first=$pid
   begin lua5.4 compute
-  status "$luapulse" stat -p "$first,$pid" -d 2
-  same "$status" 0 "status: $(cat err)"
+  of_both() {
+    status "$luapulse" stat -F 299 -p "$first,$pid" "$@"
+    same "$status" 0 "status: $(cat err)"
+  }
+  # one is compiled, the other cannot be; how much of the processor each gets is the kernel's business
+  until_seen 'sampled 100 && holds "$(busy compiled) > 1 && $(busy interpreter) > 1" shares' of_both
   has err "2 processes, engine"
-  # one is compiled, the other cannot be
-  holds "$(busy compiled) > 15 && $(busy interpreter) > 15" "shares"
   has out "in 2 VMs"
   status "$luapulse" stat -p "$first,4194300" -d 0.3
   same "$status" 1 "status with one that is none"
   has err "luapulse stat: there is no process 4194300"
   kill -KILL "$pid" "$first"
 }
+# where there are no others
+of_all() {
+  status unshare --mount --pid --mount-proc --fork bash -c "
+    lua5.4 '$here/vitals.lua' compute >ready.1 & luajit '$here/vitals.lua' compute >ready.2 &
+    until grep -q ready ready.1 && grep -q ready ready.2; do sleep 0.02; done
+    '$luapulse' stat --all -F 299 $*"
+  same "$status" 0 "status: $(cat err)"
+}
 test_every_process() {
-  begin lua5.4 compute
-  begin luajit compute
-  status "$luapulse" stat --all -d 1
-  grep -qE '^luapulse: ([2-9]|[0-9]{2,}) processes, engine' err || { cat err >&2; fail "not all were found"; }
-  holds "$(part interpreter) > 0 && $(part compiled) > 0" "shares"
-  kill -KILL "${started[@]: -2}"
+  until_seen 'holds "$(part interpreter) > 0 && $(part compiled) > 0" shares' of_all
+  has err "luapulse: 2 processes, engine"
 }
 test_no_lua() {
   start sleep 1000
@@ -291,11 +302,12 @@ test_no_lua() {
   same "$(cat out)" "" "what is printed"
   kill -KILL "$pid"
 }
+ten_lines_a_second() { stat_it -i 0.1 -d "$(awk "BEGIN { print $2 * 6 }")"; }
 test_lines() {
   begin lua5.4 compute
-  stat_it -d 2.5 -i 0.1
-  holds "$(lines) >= 21 && $(lines) <= 26" "lines"
-  same "$(grep -c 'time interp  jit' out)" 2 "heads in more than 20 lines"
+  until_seen 'holds "$(lines) >= 21" lines' ten_lines_a_second
+  holds "$(lines) <= 10 * $(sed -nE 's/^([0-9.]+) s, [0-9]+ samples?.*/\1/p' out) + 2" "lines"
+  same "$(grep -c 'time interp  jit' out)" $((($(lines) + 19) / 20)) "heads, one for 20 lines"
   ! grep -q $'\033' out || fail "control characters"
   # shares of a line make 100, but for their being rounded; where there was no sample they are not told
   awk '/^[0-9][0-9]:/ && $2 != "-" { sum = 0; for (i = 2; i <= 9; i++) if ($i != "-") sum += $i; if (sum < 96 || sum > 104) { print sum ": " $0; exit 1 } }' out || fail "shares do not make 100"

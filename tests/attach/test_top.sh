@@ -22,25 +22,21 @@ screen() { "${tmux[@]}" capture-pane -p; }
 state() { "${tmux[@]}" display-message -p "$1"; }
 key() { "${tmux[@]}" send-keys "$@"; }
 # until_screen EXPRESSION: waits until the screen has a line that fits
+shows() { screen >shown && grep -qE -- "$1" shown; }
 until_screen() {
-  local i
-  for ((i = 0; i < 1000; i++)); do
-    screen >shown
-    grep -qE -- "$1" shown && return
-    read -rt 0.02 <> <(:)
-  done
+  in_time shows "$1" && return
   cat shown stderr >&2
   fail "'$1' does not come up"
 }
 until_not() {
-  local i
-  for ((i = 0; i < 1000; i++)); do
-    screen >shown
-    grep -qE -- "$1" shown || return 0
-    read -rt 0.02 <> <(:)
-  done
+  in_time eval '! shows "$1"' && return
   cat shown >&2
   fail "'$1' does not go"
+}
+# top ARGUMENTS…: as plain text, and it must work
+top_it() {
+  status "$luapulse" top "$@"
+  same "$status" 0 "status of top $*: $(cat err)"
 }
 # what the terminal was is what it is: settings, cursor, the ordinary screen
 left_sane() {
@@ -58,7 +54,7 @@ start_split() {
 numbers=' +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+  '
 
 test_keys() {
-  local engine
+  local engine name
   for engine in $ENGINES; do
     start_split luajit "$here/split.lua" plain
     terminal 120 30 "'$luapulse' top --engine $engine -p $pid -d 0.3"
@@ -72,6 +68,7 @@ test_keys() {
     until_screen "^${numbers}c +.*split.lua:15"
     key s
     until_screen "^functions, by name, of late"
+    for name in a b c burn; do until_screen "^${numbers}$name  "; done
     same "$(sed -nE "s/^${numbers}([abc]|burn)  .*/\1/p" shown | paste -sd,)" a,b,burn,c "order of names"
     key s
     until_screen "^functions, by self, of late"
@@ -158,7 +155,10 @@ test_freeze_and_reset() {
   until_screen "^${numbers}burn "
   key f
   until_screen " FROZEN"
-  key a a # whatever is drawn now stands still
+  key a # whatever is drawn now stands still
+  until_screen "since the beginning"
+  key a
+  until_screen "of late"
   screen >first
   until_busy
   until_busy
@@ -312,19 +312,20 @@ test_hostile_names() {
   left_sane 0
   kill -KILL "$pid"
 }
+# by self: burn has nearly all of it, and stands first
+burn_is_on_top() {
+  same "$(grep -cE "^${numbers}burn +.*split.lua:8\$" out)" 3 "rows of burn"
+  awk '/self%/ { getline; if ($7 != "burn" || $1 < 90) exit 1 }' out || { cat out >&2; fail "burn is not on top"; }
+}
 test_plain_text() {
   local engine runtime
   for engine in $ENGINES; do
     for runtime in lua5.1 lua5.4 luajit; do
       start_split $runtime "$here/split.lua" plain
-      status "$luapulse" top --engine $engine -p "$pid" -n 3 -d 0.7 -F 199
-      same "$status" 0 "status: $(cat err)"
+      until_seen burn_is_on_top top_it --engine $engine -p "$pid" -n 3 -F 199
       same "$(grep -cE "^[0-9:]{8} round [123], process $pid \($runtime\), engine $engine, 199 Hz\$" out)" 3 "rounds"
       same "$(grep -cE "^[0-9.]+ samples/s, .* lost, .* unattributed" out)" 3 "second lines"
       same "$(grep -cE "^  self%   self/s     now total%  total/s     now  function\$" out)" 3 "heads"
-      same "$(grep -cE "^${numbers}burn +.*split.lua:8\$" out)" 3 "rows of burn"
-      # by self: burn has nearly all of it, and stands first
-      awk '/self%/ { getline; if ($7 != "burn" || $1 < 90) exit 1 }' out || { cat out >&2; fail "$engine $runtime: burn is not on top"; }
       ! grep -q $'\033' out || fail "control characters in plain text"
       runs_on
       kill -KILL "$pid"
@@ -334,8 +335,7 @@ test_plain_text() {
 # Each row's rates are shares of the rates of all, and self never more than total.
 test_figures_agree() {
   start_split lua5.4 "$here/split.lua" plain
-  status "$luapulse" top -p "$pid" -n 4 -d 0.5 -F 499 --rows 0
-  same "$status" 0 "status: $(cat err)"
+  until_seen 'same "$(grep -cE "^${numbers}burn " out)" 4 "rounds with samples"' top_it -p "$pid" -n 4 -F 499 --rows 0
   awk '
     / samples\/s, / { now = $1 }
     /self%/ { rows = 1; self = 0; next }
@@ -345,12 +345,15 @@ test_figures_agree() {
   kill -KILL "$pid"
 }
 test_plain_text_ends() {
-  start_split lua5.4 "$here/split.lua" plain 2000
-  status "$luapulse" top -p "$pid" -d 0.3
-  same "$status" 0 "status: $(cat err)"
-  has err "process $pid (lua5.4) has ended"
   start_split lua5.4 "$here/split.lua" plain
   local target=$pid
+  start "$luapulse" top -p "$target" -d 0.3
+  until_printed "round 1"
+  kill -KILL "$target"
+  until_printed "process $target (lua5.4) has ended"
+  until_gone
+  start_split lua5.4 "$here/split.lua" plain
+  target=$pid
   start "$luapulse" top -p "$target" -d 0.3
   until_printed "round 2"
   kill -INT "$pid"
@@ -370,40 +373,36 @@ test_plain_text_ends() {
   has out "round 1"
   kill -KILL "$pid"
 }
-until_gone() {
-  local i
-  for ((i = 0; i < 500; i++)); do
-    case $(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null) in Z | '') return ;; esac
-    read -rt 0.02 <> <(:)
-  done
-  fail "process $pid is still there"
+expect_both() {
+  grep -qE "^${numbers}coroutine.wrap" out && grep -qE "^${numbers}burn .*split.lua:8" out || { cat out >&2; fail "something is missing"; }
+}
+# where there are no others
+of_all() {
+  status unshare --mount --pid --mount-proc --fork bash -c "
+    lua5.4 '$here/split.lua' plain >ready.1 & luajit '$here/split.lua' coroutines >ready.2 &
+    until [ -s ready.1 ] && [ -s ready.2 ]; do sleep 0.02; done
+    '$luapulse' top --all -n 2 -F 299 --rows 0 $*"
+  same "$status" 0 "status: $(cat err)"
 }
 test_every_process() {
-  start_split lua5.4 "$here/split.lua" plain
-  start_split luajit "$here/split.lua" coroutines
-  status "$luapulse" top --all -n 2 -d 1 --rows 0
-  grep -qE "round 2, every process with Lua, [0-9]+ now" out || { cat out err >&2; fail "the head does not tell"; }
-  [ "$(sed -nE 's/.*round 2, every process with Lua, ([0-9]+) now.*/\1/p' out)" -ge 2 ] || fail "$(head -1 out)"
-  grep -qE "^${numbers}coroutine.wrap" out && grep -qE "^${numbers}burn .*split.lua:8" out || { cat out >&2; fail "something is missing"; }
-  kill -KILL "${started[@]: -2}"
+  until_seen expect_both of_all
+  grep -qE "round 2, every process with Lua, 2 now" out || { cat out err >&2; fail "the head does not tell"; }
 }
 # Children come under the view with -s.
 test_children_are_followed() {
   start_split lua5.4 "$here/split.lua" fork 100000 "exec luajit $here/split.lua coroutines 100000"
-  status "$luapulse" top -s -p "$pid" -d 1 -n 3
-  same "$status" 0 "status: $(cat err)"
-  grep -qE "^${numbers}coroutine" out || { cat out >&2; fail "nothing of the child"; }
+  until_seen 'grep -qE "^${numbers}coroutine" out || { cat out >&2; fail "nothing of the child"; }' top_it -s -p "$pid" -n 3
   kill -KILL -- "-$pid"
 }
 # Functions that come and go for good: the view's memory is bounded.
 test_memory() {
   start lua5.4 -e 'print("ready") io.flush() local n = 0 while true do n = n + 1 local f = load("local x = 0 for i = 1, 3e4 do x = x + i end", "=chunk" .. n) f() end'
   until_printed ready
-  "$luapulse" top -p "$pid" -d 0.2 -n 25 -F 2999 >out 2>err &
+  "$luapulse" top -p "$pid" -d 0.2 -n 15 -F 2999 >out 2>err &
   local top=$! most=0 now
   while now=$(sed -n 's/^VmRSS:\t *\([0-9]*\) kB/\1/p' /proc/$top/status 2>/dev/null) && [ -n "$now" ]; do
     [ "$now" -le "$most" ] || most=$now
-    read -rt 0.1 <> <(:)
+    pause
   done
   wait $top || fail "status: $(cat err)"
   [ "$most" -gt 0 ] && [ "$most" -lt 102400 ] || fail "it took $most kB"

@@ -66,10 +66,13 @@ test_ctrl_c_in_a_terminal() {
   cat >catch.lua <<'LUA'
 local x = 0
 function spin() for i = 1, 1000 do x = x + i % 7 end end
+while os.clock() < 0.3 do spin() end
 io.write("ready\n") io.flush()
 while true do spin() end
 LUA
-  ( sleep 2; printf '\003'; sleep 1 ) | script -qec "$luapulse run -o p.pb.gz -- lua5.4 catch.lua" typescript >/dev/null 2>&1
+  appears() { for _ in $(seq 1200); do grep -q "$1" typescript && return; sleep 0.05; done; }
+  : >typescript
+  { appears ready; printf '\003'; appears interrupted; } | script -qefc "$luapulse run -o p.pb.gz -- lua5.4 catch.lua" typescript >/dev/null 2>&1
   has typescript interrupted
   status "$luapulse" report p.pb.gz
   same "$status" 0 "status of report"
@@ -145,12 +148,13 @@ test_require_in_a_profiled_program_sees_the_session() {
 test_interval_writes_a_profile_of_each() {
   status "$luapulse" run --interval 1 -o 'p.%t.pb.gz' -- lua5.4 "$burn" 3.4
   same "$status" 0 status
-  local files=(p.*.pb.gz) sum=0
+  local files=(p.*.pb.gz) sum=0 full=0
   [ ${#files[@]} -ge 3 ] || fail "only ${#files[@]} files: ${files[*]}"
   for file in "${files[@]}"; do
-    profile_is_there "$file"
+    (profile_is_there "$file") 2>/dev/null && full=$((full + 1)) # the last interval may be too short for a sample
     sum=$((sum + $("$luapulse" convert "$file" -o - -f folded | grep -v '^#' | awk '{ s += $NF } END { printf "%d", s / 1e6 }')))
   done
+  [ $full -ge $((${#files[@]} - 1)) ] || fail "only $full of ${#files[@]} files hold the program's functions"
   # each holds its own interval: together they make the whole, not a multiple of it
   [ $sum -gt 2700 ] && [ $sum -lt 4300 ] || fail "the files hold $sum ms together, of 3400"
 }

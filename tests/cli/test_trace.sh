@@ -89,7 +89,7 @@ test_it_is_there_after_sigkill() {
   program
   "$luapulse" run --trace -o app.pb.gz -- lua5.4 app.lua wait 2>err &
   local runner=$! program
-  for _ in $(seq 200); do grep -q ready err && break; sleep 0.05; done
+  for _ in $(seq 1200); do grep -q ready err && break; sleep 0.05; done
   program=$(cat /proc/$runner/task/$runner/children)
   kill -9 $program
   wait $runner
@@ -100,7 +100,7 @@ test_intervals_add_up() {
   program
   "$luapulse" run --trace --interval 1 -o 'app.%t.pb.gz' -- lua5.4 app.lua wait 2>err &
   local runner=$! program
-  for _ in $(seq 200); do [ "$(ls app.*.pb.gz 2>/dev/null | wc -l)" -ge 2 ] && break; sleep 0.05; done
+  for _ in $(seq 1200); do [ "$(ls app.*.pb.gz 2>/dev/null | wc -l)" -ge 2 ] && break; sleep 0.05; done
   program=$(cat /proc/$runner/task/$runner/children)
   kill $program
   wait $runner
