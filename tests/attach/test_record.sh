@@ -7,8 +7,8 @@ split_shares() {
   within "$(share ';b \\(.*;burn ')" 300 "$1 b"
   within "$(share ';c \\(.*;burn ')" 200 "$1 c"
 }
-# enough ARGUMENTS…: recorded until shares mean something: 300 samples tell 500 of a thousand from 350
-enough() { until_seen "sampled 300" recorded -F 999 "$@"; }
+# enough ARGUMENTS…: recorded until shares mean something: 200 samples tell 500 of a thousand from 300, those of a quiet machine much more
+enough() { until_seen "sampled 200" recorded -F 1999 "$@"; }
 start_split() { # COMMAND… -- ARGUMENTS of split.lua
   local command=()
   while [ "$1" != -- ]; do command+=("$1") && shift; done
@@ -109,7 +109,7 @@ test_several_targets() {
       start_split $i -- plain
       pids+=("$pid")
     done
-    until_seen "sampled 300 && has_labels lua5.1 lua5.4 luajit ${pids[*]}" recorded -F 999 -p "$(IFS=,; echo "${pids[*]}")"
+    until_seen "sampled 200 && has_labels lua5.1 lua5.4 luajit ${pids[*]}" recorded -F 999 -p "$(IFS=,; echo "${pids[*]}")"
     split_shares "$engine"
     for pid in "${pids[@]}"; do
       runs_on
@@ -118,7 +118,7 @@ test_several_targets() {
     # one that is none, and one without Lua: the others are recorded, and the status tells
     start_split lua5.4 -- plain
     start sleep 1000
-    until_seen "sampled 300" record -F 999 -p "4194300,$pid,${started[-2]}"
+    until_seen "sampled 200" record -F 999 -p "4194300,$pid,${started[-2]}"
     same "$status" 1 "status"
     has err "luapulse record: there is no process 4194300"
     has err "luapulse record: no Lua in process $pid (sleep)"
@@ -146,11 +146,11 @@ test_threads() {
   local i thread all
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
   used_by_threads() { awk '{ print FILENAME, $1 }' /proc/$pid/task/*/schedstat; }
-  watched() { used_by_threads >before && recorded -p "$pid" -F 499 "$@" && used_by_threads >after; }
+  watched() { used_by_threads >before && recorded -p "$pid" -F 999 "$@" && used_by_threads >after; }
   for engine in $(engines); do
     start ./host
     until_printed ready
-    until_seen "sampled 300; for i in work_1 work_2 work_3 inside; do stacks \"main chunk .\$i:1.;\$i .\$i:1\"; done" watched
+    until_seen "sampled 150; for i in work_1 work_2 work_3 inside; do stacks \"main chunk .\$i:1.;\$i .\$i:1\"; done" watched
     mv out.folded all.folded
     all=$(awk '!/^#/ { sum += $NF } END { print sum }' all.folded)
     paste -d ' ' before after | awk '{ split($1, path, "/"); print path[5], $4 - $2; sum += $4 - $2 } END { print "all", sum }' >used
@@ -268,14 +268,16 @@ test_children_are_followed() {
     no_stacks luajit
   done
 }
+# worked: a program that ends before the recorder had a look at it has no Lua, as far as anybody knows
+worked() { same "$status" 0 "status: $(cat err)"; }
 # -d SECONDS, which a program has not: rounds of it, about so long
-rounds_of_a_program() { recorded -F 999 -- lua5.4 "$here/split.lua" plain "$(awk "BEGIN { print $2 * 500 }")"; }
+rounds_of_a_program() { record -F 999 -- lua5.4 "$here/split.lua" plain "$(awk "BEGIN { print $2 * 500 }")"; }
 rounds_through_a_shell() {
-  recorded -s -F 999 -- sh -c "luajit '$here/split.lua' plain $(awk "BEGIN { print $2 * 1500 }"); lua5.1 '$here/split.lua' plain 100"
+  record -s -F 999 -- sh -c "luajit '$here/split.lua' plain $(awk "BEGIN { print $2 * 1500 }"); lua5.1 '$here/split.lua' plain 100"
 }
 test_a_program_is_started() {
   for engine in $(engines); do
-    until_seen "sampled 100" rounds_of_a_program
+    until_seen "worked && sampled 100" rounds_of_a_program
     split_shares "$engine"
     has out ready
     has err "luapulse: lua5.4 ended with status 0"
@@ -283,7 +285,7 @@ test_a_program_is_started() {
     has err "luapulse: lua5.4 ended with status 7"
     recorded -- lua5.4 -e 'for i = 1, 3e7 do end os.execute("kill -KILL $PPID")'
     has err "luapulse: lua5.4 was ended by signal 9 (Killed)"
-    until_seen "sampled 100" rounds_through_a_shell
+    until_seen "worked && sampled 100" rounds_through_a_shell
     split_shares "$engine through a shell"
     rm -f out.*
     record -- ./nothing-here
@@ -474,11 +476,11 @@ test_without_privileges() {
 # Targets that begin and end all the time, some before anybody has seen them.
 # -d SECONDS: the longer, the more each of the 50 has to do
 short_lived() {
-  recorded -s -F 499 -- bash -c 'for ((i = 0; i < 50; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * '"$2"' * 1e6 do x = x + i end" || exit 1; done'
+  record -s -F 499 -- bash -c 'for ((i = 0; i < 50; i++)); do lua5.4 -e "local x = 0 for i = 1, $((i % 10)) * '"$2"' * 2e6 do x = x + i end" || exit 1; done'
 }
 test_short_lived_targets() {
   for engine in $(engines); do
-    until_seen 'sampled 25; [ "$(share "main chunk")" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"' short_lived
+    until_seen 'worked && sampled 25 && [ "$(share "main chunk")" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"' short_lived
     has err "luapulse: bash ended with status 0"
   done
 }

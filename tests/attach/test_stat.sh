@@ -137,19 +137,24 @@ END
     kill -KILL "$pid"
   done
 }
+busy_ticks() { sed -nE 's/^cpu: ([0-9]+)\.([0-9]+) s,.*/\1\2/p' out | sed 's/^0*//; s/^$/0/'; } # hundredths of a second, by the kernel's clock
+four_times_as_long() { stat_it "${@:1:$#-1}" "$(awk "BEGIN { print ${!#} * 4 }")"; } # the last argument is that of -d
 # Engine bpf tells the kernel's share by where threads were interrupted, /proc by its own clock.
 test_kernel() {
   begin lua5.4 kernel
   stat_it --engine ptrace -d 0.2
   has out "  kernel        not told: engine ptrace cannot tell"
   [[ " $ENGINES " == *" bpf "* ]] || return 0
-  until_seen "sampled 300" stat_it --engine bpf -F 299
-  local cpu system
+  until_seen '[ "$(busy_ticks)" -ge 150 ] && sampled 300' four_times_as_long --engine bpf -F 999
+  local cpu system most
   cpu=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\1/p' out)
   system=$(sed -nE 's/^cpu: ([0-9.]+) s, of it ([0-9.]+) s.*/\2/p' out)
   holds "$(busy kernel) > 5" "kernel"
-  # both are counted by samples, some hundreds and, of the kernel's clock, a hundred in a second: 15 points are four deviations and more
-  holds "$(busy kernel) - 100 * $system / $cpu < 15 && 100 * $system / $cpu - $(busy kernel) < 15" "kernel and /proc"
+  # Both are counted by samples: luapulse's own, and the ticks of the kernel, a hundred a second at least. Five deviations of both together
+  # are 20 points with a second and a half of the processor, for shares about a half; 15 would be less than four.
+  most=$(awk -v cpu="$cpu" -v kernel="$system" -v n="$(samples)" 'BEGIN {
+    p = kernel / cpu; most = 500 * sqrt(p * (1 - p) * (1 / n + 1 / (100 * cpu))); print (most > 15 ? most : 15) }')
+  holds "$(busy kernel) - 100 * $system / $cpu < $most && 100 * $system / $cpu - $(busy kernel) < $most" "kernel and /proc"
   kill -KILL "$pid"
 }
 # Two on one processor: each waits for it about half of the time, and is never idle.
