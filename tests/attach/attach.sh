@@ -114,6 +114,20 @@ until_seen() {
   cat missing >&2
   fail "in all this time it did not come to: $check"
 }
+# start_recorder ARGUMENTS…: in the background, until it takes samples; $recorder is its number, what it says is in err
+start_recorder() {
+  "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@" 2>err &
+  recorder=$!
+  wait_for takes_samples
+}
+takes_samples() { # of one process at least: it has an event, or has slept from tick to tick for a while
+  ls -l "/proc/$recorder/fd" >opened
+  if [ "$engine" = bpf ]; then grep -q perf_event opened; else
+    grep -q pidfd opened && [ "$(sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$recorder/status")" -ge 30 ]
+  fi
+}
+# times SECONDS COUNT: how much to do, as a whole number, where there is so much to do in a second
+times() { awk "BEGIN { print int($1 * $2) }"; }
 samples() { sed -nE 's/^luapulse: ([0-9]+) samples? in .*/\1/p' err; }
 # sampled COUNT: there are so many samples
 sampled() { [ "$(samples)" -ge "$1" ] || fail "fewer than $1 samples: $(cat err)"; }

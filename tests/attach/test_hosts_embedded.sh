@@ -126,35 +126,52 @@ makes_another() {
   wait_for has_ended "$pid"
 }
 has_ended() { ! kill -0 "$1"; }
+# -d SECONDS: for about so long of the processor's time after the other VM was made
+record_a_late_one() {
+  [ -z "${host:-}" ] || kill -KILL "$host" 2>/dev/null
+  start_late $runtime
+  start_recorder -F 299 -p "$host"
+  until_busy 10
+  kill -USR1 "$host"
+  until_printed made
+  until_busy "$(times "$2" 200)"
+  kill -INT "$recorder"
+  wait "$recorder" || fail "status: $(cat err)"
+}
+expect_a_late_one() {
+  stacks '^first_work \(nowhere:1\)'
+  stacks '^second_work \(nowhere:2\)'
+  # its tables are read again while it fills them, in a tenth of a second or so
+  awk '/^second_work /{ named += $NF } /^nowhere:2 /{ placed += $NF } END { exit !(named > 2 * placed) }' out.folded ||
+    { cat out.folded >&2; fail "it has no name for long"; }
+}
 # A VM that was not there when the process was looked into: what only its own tables name has its name.
 test_a_vm_that_is_made_later() {
   local runtime
   for runtime in lua5.1 lua5.4 luajit; do
     for engine in $ENGINES ptrace; do
-      start_late $runtime
-      start "$luapulse" record --engine $engine -F 299 -d 2.5 -o out.folded -p "$host"
-      makes_another "recording 1 process"
-      cp "printed.$((${#started[@]} - 1))" err
-      stacks '^first_work \(nowhere:1\)'
-      stacks '^second_work \(nowhere:2\)'
-      # its tables are read again while it fills them, in a tenth of a second or so
-      awk '/^second_work /{ named += $NF } /^nowhere:2 /{ placed += $NF } END { exit !(named > 2 * placed) }' out.folded ||
-        { cat out.folded >&2; fail "$runtime, $engine: it has no name for long"; }
+      until_seen expect_a_late_one record_a_late_one
       kill -KILL "$host"
     done
   done
+}
+stat_of_a_late_one() {
+  [ -z "${host:-}" ] || kill -KILL "$host" 2>/dev/null
+  start_late $runtime $how
+  start "$luapulse" stat -i 0.5 -d "$(times "$2" 10)" -p "$host"
+  makes_another interp
+  cp "printed.$((${#started[@]} - 1))" out
+}
+heap_is_told() {
+  awk '/^heap: .* in 2 VMs;/ { split($2, before, "K"); split($6, after, "K"); found = before[1] < 1000 && after[1] > 7800 } END { exit !found }' out ||
+    { cat out >&2; fail "its heap is not told"; }
 }
 # Its heap counts, whether it runs or not: 8 MB that the first VM has not got.
 test_the_heap_of_a_vm_that_is_made_later() {
   local runtime how
   for runtime in lua5.1 lua5.4 luajit; do
     for how in busy idle; do
-      start_late $runtime $how
-      start "$luapulse" stat -i 0.5 -d 5 -p "$host"
-      makes_another interp
-      cp "printed.$((${#started[@]} - 1))" out
-      awk '/^heap: .* in 2 VMs;/ { split($2, before, "K"); split($6, after, "K"); found = before[1] < 1000 && after[1] > 7800 } END { exit !found }' out ||
-        { cat out >&2; fail "$runtime, $how: its heap is not told"; }
+      until_seen heap_is_told stat_of_a_late_one
       kill -KILL "$host"
     done
   done

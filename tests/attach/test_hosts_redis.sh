@@ -114,17 +114,19 @@ ask_on() {
   printf '%s\n' "$@" >commands
   start bash -c "while :; do cat commands; done | redis-cli -h 127.0.0.1 -p $port >/dev/null"
 }
+expect_libraries() {
+  stacks '^first_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_order \(user_function:2\)'
+  stacks '^second_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_size \(user_function:2\)'
+  stacks '^first_sort \(user_function:10\);M.fill \(user_function:6\)'
+  stacks '^second_sort \(user_function:10\);second.make \(user_function:6\)'
+  stacks '^first_table \(user_function:19\)'
+}
 test_functions_have_names() {
   local share
   for engine in $ENGINES ptrace; do
     start_libraries
     ask_on 'FCALL first_sort 0 500' 'FCALL second_sort 0 500' 'FCALL first_table 0 50000'
-    recorded -p "$redis" -F 299 -d 3
-    stacks '^first_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_order \(user_function:2\)'
-    stacks '^second_sort \(user_function:[0-9]+\);table.sort \(\[C\]:0\);by_size \(user_function:2\)'
-    stacks '^first_sort \(user_function:10\);M.fill \(user_function:6\)'
-    stacks '^second_sort \(user_function:10\);second.make \(user_function:6\)'
-    stacks '^first_table \(user_function:19\)'
+    until_seen "sampled 100 && expect_libraries" recorded -p "$redis" -F 299
     no_stacks '(^|;)(first[^;]*;.*(by_size|second)|second[^;]*;.*(by_order|M\.fill))'
     share=$(named_share)
     awk -v share="$share" 'BEGIN { exit !(share >= 95) }' || { cat out.folded >&2; fail "$engine: $share % have a name"; }
@@ -132,7 +134,26 @@ test_functions_have_names() {
   done
 }
 # What the texts do not tell apart has no name; what was replaced is not taken for what is there.
-has_ended() { ! kill -0 "$1"; }
+start_delta() { # LIBRARY FUNCTION
+  printf '#!lua name=%s\n-- a line\nredis.register_function("%s", function(keys, args)\n  local n = 0\n  for i = 1, 20000 do n = n + i end\n  return n\nend)\n' $1 $2 |
+    ask -x FUNCTION LOAD REPLACE >loaded
+  has loaded $1
+}
+# -d SECONDS: gamma is called for half as much of the processor's time, delta for twice as much
+gamma_then_delta() {
+  kill -- "-${started[-1]}" 2>/dev/null # who asked until now
+  ask FUNCTION FLUSH >loaded
+  start_delta one gamma
+  ask_on 'FCALL gamma 0'
+  start_recorder -F 299 -p "$redis"
+  pid=$redis until_busy "$(times "$2" 50)"
+  kill -- "-${started[-1]}"
+  start_delta one delta
+  ask_on 'FCALL delta 0'
+  pid=$redis until_busy "$(times "$2" 200)"
+  kill -INT "$recorder"
+  wait "$recorder" || fail "status: $(cat err)"
+}
 test_functions_that_look_alike() {
   local name
   engine=${ENGINES%% *}
@@ -143,44 +164,26 @@ test_functions_that_look_alike() {
     has loaded $name
   done
   ask_on 'FCALL alpha 0' 'FCALL beta 0'
-  recorded -p "$redis" -F 299 -d 1
-  stacks '^user_function:2 \(user_function:4\)'
+  until_seen "stacks '^user_function:2 \(user_function:4\)'" recorded -p "$redis" -F 299
   no_stacks 'alpha|beta'
   kill -- "-${started[-1]}"
   # from now on it is called otherwise, as it is recorded; before, its only text said gamma
-  ask FUNCTION FLUSH >loaded
-  start_delta() {
-    printf '#!lua name=%s\n-- a line\nredis.register_function("%s", function(keys, args)\n  local n = 0\n  for i = 1, 20000 do n = n + i end\n  return n\nend)\n' $1 $2 |
-      ask -x FUNCTION LOAD REPLACE >loaded
-    has loaded $1
-  }
-  start_delta one gamma
-  ask_on 'FCALL gamma 0'
-  start "$luapulse" record --engine $engine -F 299 -d 3 -o out.folded -p "$redis"
-  wait_for samples_threads 1
-  read -rt 0.7 <> <(:) # of samples
-  kill -- "-${started[-2]}"
-  start_delta one delta
-  ask_on 'FCALL delta 0'
-  wait_for has_ended "${started[-2]}"
-  stacks '^gamma \(user_function:5\)'
+  until_seen "stacks '^gamma \(user_function:5\)' && stacks '^(delta|user_function:3) \(user_function:5\)'" gamma_then_delta
   no_stacks 'alpha|beta'
-  # gamma was called for a quarter of the time
+  # gamma was called for a fifth of the time
   awk '/^gamma /{ g += $NF } /^(delta|user_function:3) /{ d += $NF } END { exit !(g < d) }' out.folded || { cat out.folded >&2; fail "delta is taken for gamma"; }
-  recorded -p "$redis" -F 299 -d 1
-  stacks '^(delta|user_function:3) \(user_function:5\)'
+  until_seen "stacks '^(delta|user_function:3) \(user_function:5\)'" recorded -p "$redis" -F 299
   no_stacks gamma
   kill -- "-${started[-1]}" "$redis"
 }
 test_functions_in_a_dump() {
   start_libraries
   ask_on 'FCALL second_sort 0 5000'
-  local i
-  for ((i = 0; i < 50; i++)); do
+  in_a_dump() {
     "$luapulse" dump -p "$redis" >out 2>err || fail "dump: $(cat err)"
-    grep -qE '^ +second_sort +user_function:' out && break
-  done
-  grep -qE '^ +second_sort +user_function:' out || { cat out >&2; fail "no name in the dump"; }
+    grep -qE '^ +second_sort +user_function:' out
+  }
+  in_time in_a_dump || fail "no name in the dump: $(cat out)"
   kill -- "-${started[-1]}" "$redis"
 }
 # No Lua runs, and what there is is found all the same.

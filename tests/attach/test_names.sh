@@ -161,6 +161,18 @@ test_names_from_callers() {
     kill -KILL -- "-$pid"
   done
 }
+right=("" own first second third made maker target hops inner nested returned tails)
+# right_names COUNT: so many have a name that is theirs. A wrong one in any recording, long or short, is the end of the test.
+right_names() {
+  awk -v names="${right[*]}" -v least="$1" 'BEGIN { split(names, right) } $3 == right[$2] { found++ }
+    END { if (found < least) print found + 0 " names are right"; exit found < least }' names
+}
+recorded_names() {
+  recorded "$@"
+  grep -v '^#' out.folded | tr ';' '\n' | sed -nE 's/^(.*) \(nowhere:([0-9]+)\)( [0-9]+)?$/\2 \1/p' | sort | uniq -c >names
+  awk -v names="${right[*]}" 'BEGIN { split(names, right) } $2 <= 12 && $3 != right[$2] && $3 != "nowhere:" $2 { print; wrong = 1 }
+    END { exit wrong }' names || { cat names >&2; fail "$runtime, $engine: a wrong name"; }
+}
 # Calls that are being made or left, at any instruction of the VM: no function has the name of another.
 test_names_from_callers_in_a_storm_of_calls() {
   local runtime engine
@@ -168,13 +180,7 @@ test_names_from_callers_in_a_storm_of_calls() {
     start $runtime $([[ $runtime == *luajit* ]] && echo -joff) "$here/alternating.lua"
     until_printed ready
     for engine in $(engines); do
-      status "$luapulse" record --engine $engine -F 5000 -d 2 -o out.folded -p "$pid"
-      same "$status" 0 "status of record, $runtime: $(cat err)"
-      grep -v '^#' out.folded | tr ';' '\n' | sed -nE 's/^(.*) \(nowhere:([0-9]+)\)( [0-9]+)?$/\2 \1/p' | sort | uniq -c >names
-      awk 'BEGIN { split("own first second third made maker target hops inner nested returned tails", right) }
-        $3 == right[$2] { found++ } $2 <= 12 && $3 != right[$2] && $3 != "nowhere:" $2 { print; wrong = 1 }
-        END { if (found < 8) print found + 0 " names are right"; exit wrong || found < 8 }' names ||
-        { cat names >&2; fail "$runtime, $engine: a wrong name"; }
+      until_seen "sampled 1000 && right_names 8" recorded_names -F 5000 -p "$pid"
     done
     kill -KILL -- "-$pid"
   done

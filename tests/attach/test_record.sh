@@ -175,21 +175,9 @@ test_no_lua() {
     kill -KILL "$pid"
   done
 }
-# start_recorder ARGUMENTS…: in the background, until it takes samples; $recorder is its number, what it says is in err
-start_recorder() {
-  "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@" 2>err &
-  recorder=$!
-  wait_for takes_samples
-}
-takes_samples() { # of one process at least: it has an event, or has slept from tick to tick for a while
-  ls -l "/proc/$recorder/fd" >opened
-  if [ "$engine" = bpf ]; then grep -q perf_event opened; else
-    grep -q pidfd opened && [ "$(sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$recorder/status")" -ge 30 ]
-  fi
-}
 # until_stopped -d SECONDS: what is recorded goes on for about so long, of the processor's time; then it is told to end, and with it the recorder
 until_stopped() {
-  until_busy "$(awk "BEGIN { print int($2 * 100) }")"
+  until_busy "$(times "$2" 100)"
   : >stop
   wait $recorder || fail "status: $(cat err)"
   rm stop
@@ -256,7 +244,7 @@ family() {
   parent=$pid
   wait_for pgrep -g "$parent" luajit
   start_recorder -p "$parent" -F 499 "${follow[@]}"
-  until_busy "$(awk "BEGIN { print int($2 * 50) }")"
+  until_busy "$(times "$2" 50)"
   pid=$(pgrep -g "$parent" luajit)
   until_stopped "$@"
 }
@@ -271,9 +259,9 @@ test_children_are_followed() {
 # worked: a program that ends before the recorder had a look at it has no Lua, as far as anybody knows
 worked() { same "$status" 0 "status: $(cat err)"; }
 # -d SECONDS, which a program has not: rounds of it, about so long
-rounds_of_a_program() { record -F 999 -- lua5.4 "$here/split.lua" plain "$(awk "BEGIN { print $2 * 500 }")"; }
+rounds_of_a_program() { record -F 999 -- lua5.4 "$here/split.lua" plain "$(times "$2" 500)"; }
 rounds_through_a_shell() {
-  record -s -F 999 -- sh -c "luajit '$here/split.lua' plain $(awk "BEGIN { print $2 * 1500 }"); lua5.1 '$here/split.lua' plain 100"
+  record -s -F 999 -- sh -c "luajit '$here/split.lua' plain $(times "$2" 1500); lua5.1 '$here/split.lua' plain 100"
 }
 test_a_program_is_started() {
   for engine in $(engines); do
