@@ -161,7 +161,8 @@ test_names_from_callers() {
     kill -KILL -- "-$pid"
   done
 }
-# Calls that are being made or left, at any instruction of the VM: no function has the name of another.
+# Calls that are being made or left, at any instruction of the VM: no function has the name of another. Those that call others have names,
+# which are five; of the rest, with an instruction or two, some builds (5.5) never show that they have begun.
 test_names_from_callers_in_a_storm_of_calls() {
   local runtime engine
   for runtime in $RUNTIMES; do
@@ -173,8 +174,8 @@ test_names_from_callers_in_a_storm_of_calls() {
       grep -v '^#' out.folded | tr ';' '\n' | sed -nE 's/^(.*) \(nowhere:([0-9]+)\)( [0-9]+)?$/\2 \1/p' | sort | uniq -c >names
       awk 'BEGIN { split("own first second third made maker target hops inner nested returned tails", right) }
         $3 == right[$2] { found++ } $2 <= 12 && $3 != right[$2] && $3 != "nowhere:" $2 { print; wrong = 1 }
-        END { if (found < 8) print found + 0 " names are right"; exit wrong || found < 8 }' names ||
-        { cat names >&2; fail "$runtime, $engine: a wrong name"; }
+        END { if (found < 5) print found + 0 " names are right"; exit wrong || found < 5 }' names >wrong ||
+        { cat names >&2; fail "$runtime, $engine: $(cat wrong)"; }
     done
     kill -KILL -- "-$pid"
   done
