@@ -83,5 +83,5 @@ void site_frame(site_t *site) {
   if (site->kind == SITE_LUA)
     site->frame = (walk_frame_t){.kind = WALK_LUA, .proto = site->key};
   else if (site->key & SITE_BUILTIN_KEY)
-    site->frame = (walk_frame_t){.kind = WALK_BUILTIN, .ffid = (uint32_t)(site->key & 0xff)};
+    site->frame = (walk_frame_t){.kind = WALK_BUILTIN, .ffid = (uint16_t)(site->key & 0xff)};
 }

@@ -173,14 +173,15 @@ recorded_names() {
   awk -v names="${right[*]}" 'BEGIN { split(names, right) } $2 <= 12 && $3 != right[$2] && $3 != "nowhere:" $2 { print; wrong = 1 }
     END { exit wrong }' names || { cat names >&2; fail "$runtime, $engine: a wrong name"; }
 }
-# Calls that are being made or left, at any instruction of the VM: no function has the name of another.
+# Calls that are being made or left, at any instruction of the VM: no function has the name of another. Those that call others have names,
+# which are five; of the rest, with an instruction or two, some builds (5.5) never show that they have begun.
 test_names_from_callers_in_a_storm_of_calls() {
   local runtime engine
   for runtime in $RUNTIMES; do
     start $runtime $([[ $runtime == *luajit* ]] && echo -joff) "$here/alternating.lua"
     until_printed ready
     for engine in $(engines); do
-      until_seen "sampled 1000 && right_names 8" recorded_names -F 5000 -p "$pid"
+      until_seen "sampled 1000 && right_names 5" recorded_names -F 5000 -p "$pid"
     done
     kill -KILL -- "-$pid"
   done
