@@ -42,12 +42,26 @@ static void give_back(const prof_state_t *state) {
   pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
 }
 
+/* What SIGPROF's action is while LuaJIT's profiler starts, so that its end puts this one back: a closing VM ends it before any
+ * finalizer runs, and the program may (jit.profile). Its handler must not be called from then on, there is no VM for it. */
+static void when_ended(int number) {
+  (void)number;
+}
+
+static struct sigaction host_action; /* SIGPROF's, at start */
+
+static bool is_ended_by_others(const struct sigaction *action) {
+  return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == when_ended;
+}
+
 /* -- ticks and samples ----------------------------------------------------------------------------------- */
 
 static void on_tick(tick_listener_t *listener, const void *context) {
   (void)context;
   vm_t *vm = (vm_t *)listener; /* its first member */
-  if (vm->active && !vm->paused && !vm->busy) mark_vm(SIGPROF);
+  struct sigaction now;
+  if (!vm->active || vm->paused || vm->busy) return;
+  if (sigaction(SIGPROF, NULL, &now) == 0 && !is_ended_by_others(&now)) mark_vm(SIGPROF);
 }
 
 static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
@@ -85,7 +99,7 @@ static bool profiler_at_work(const prof_state_t *host) {
 
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   prof_state_t host;
-  struct sigaction taken;
+  struct sigaction taken, mark = {.sa_handler = when_ended, .sa_flags = SA_RESTART};
   hold(&host);
   if (profiler_at_work(&host)) {
     give_back(&host);
@@ -93,10 +107,12 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   }
   /* f: compiled code checks where it enters another function (l, at each line, made numeric code 22 % slower); i: an
    * interval that never ends, the ticks are ours */
+  sigaction(SIGPROF, &mark, NULL);
   luajit_profile_begin(L, "fi1000000000", on_mark, vm);
   sigaction(SIGPROF, NULL, &taken);
   give_back(&host);
-  if (taken.sa_handler == host.action.sa_handler)
+  host_action = host.action;
+  if (is_ended_by_others(&taken))
     return failure_set(failure,
                        "this LuaJIT's profiler does not work by signals; use cpu_clock = \"instructions\"");
   mark_vm = taken.sa_handler;
@@ -106,6 +122,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
 static void end(lua_State *L) {
   prof_state_t host;
   hold(&host);
+  if (is_ended_by_others(&host.action)) host.action = host_action;
   luajit_profile_end(L);
   give_back(&host);
 }

@@ -461,4 +461,18 @@ t.test("programs_that_end_with_a_session_on", function()
   end
 end)
 
+-- A program may end LuaJIT's own profiler, on which the interface engine stands, and a VM does so before it closes.
+if t.is_luajit then t.test("the_profiler_of_luajit_is_ended_by_others", function()
+  pulse.start(INTERFACE)
+  require "jit.profile".stop()
+  local stop = os.clock() + 0.1
+  while os.clock() < stop do end
+  pulse.stop()
+  jit.off() -- the loop below would be compiled, and calls no function of Lua: compiled code tells where it enters one
+  pulse.start(INTERFACE) -- and can be used again
+  repeat until pulse.status().samples > 0
+  pulse.stop()
+  jit.on()
+end) end
+
 t.run()
