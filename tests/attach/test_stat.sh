@@ -78,7 +78,7 @@ test_collector_by_its_state() {
     for engine in $ENGINES; do
       start ./collecting $how
       until_printed share
-      until_seen "sampled 300" stat_it --engine $engine -F 499
+      until_seen "sampled 200" stat_it --engine $engine -F 1999
       share=$(sed -n 's/^share //p' "printed.$((${#started[@]} - 1))" | tail -n 1)
       # five deviations: six are compared, and at three a run in a hundred would fail by chance
       most=$(awk -v p="$share" -v n="$(samples)" 'BEGIN { most = 5 * sqrt(p * (100 - p) / n); print (most > 10 ? most : 10) }')
