@@ -27,12 +27,25 @@ typedef struct {
   struct itimerval timer;
 } prof_state_t;
 
+/* What SIGPROF's action is while LuaJIT's profiler starts, so that its end puts this one back: a closing VM ends it before any
+ * finalizer runs, and the program may (jit.profile). Its handler must not be called from then on, there is no VM for it. */
+static void when_ended(int number) {
+  (void)number;
+}
+
+static struct sigaction host_action; /* SIGPROF's, at start */
+
+static bool is(const struct sigaction *action, void (*handler)(int)) {
+  return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == handler;
+}
+
 static void hold(prof_state_t *state) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGPROF);
   pthread_sigmask(SIG_BLOCK, &set, &state->mask); /* none may arrive while the handler is the wrong one */
   sigaction(SIGPROF, NULL, &state->action);
+  if (is(&state->action, when_ended)) state->action = host_action;
   getitimer(ITIMER_PROF, &state->timer);
 }
 
@@ -42,18 +55,6 @@ static void give_back(const prof_state_t *state) {
   pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
 }
 
-/* What SIGPROF's action is while LuaJIT's profiler starts, so that its end puts this one back: a closing VM ends it before any
- * finalizer runs, and the program may (jit.profile). Its handler must not be called from then on, there is no VM for it. */
-static void when_ended(int number) {
-  (void)number;
-}
-
-static struct sigaction host_action; /* SIGPROF's, at start */
-
-static bool is_ended_by_others(const struct sigaction *action) {
-  return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == when_ended;
-}
-
 /* -- ticks and samples ----------------------------------------------------------------------------------- */
 
 static void on_tick(tick_listener_t *listener, const void *context) {
@@ -61,7 +62,9 @@ static void on_tick(tick_listener_t *listener, const void *context) {
   vm_t *vm = (vm_t *)listener; /* its first member */
   struct sigaction now;
   if (!vm->active || vm->paused || vm->busy) return;
-  if (sigaction(SIGPROF, NULL, &now) == 0 && !is_ended_by_others(&now)) mark_vm(SIGPROF);
+  if (sigaction(SIGPROF, NULL, &now) != 0 || is(&now, when_ended)) return;
+  if (!is(&now, mark_vm))
+    mark_vm(SIGPROF); /* else the program has started a profiler of its own, which ended ours */
 }
 
 static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
@@ -112,7 +115,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   sigaction(SIGPROF, NULL, &taken);
   give_back(&host);
   host_action = host.action;
-  if (is_ended_by_others(&taken))
+  if (is(&taken, when_ended))
     return failure_set(failure,
                        "this LuaJIT's profiler does not work by signals; use cpu_clock = \"instructions\"");
   mark_vm = taken.sa_handler;
@@ -122,8 +125,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
 static void end(lua_State *L) {
   prof_state_t host;
   hold(&host);
-  if (is_ended_by_others(&host.action)) host.action = host_action;
-  luajit_profile_end(L);
+  if (!profiler_at_work(&host)) luajit_profile_end(L); /* else it is the program's own, started since */
   give_back(&host);
 }
 

@@ -19,8 +19,12 @@ static bool read_by_kernel(const memory_own_t *own, void *to, uint64_t from, siz
  * done, EINVAL where it can, and nothing is changed. That takes a fifth of the time of a read through the kernel. */
 static bool is_readable(uint64_t address) {
   enum { NO_SUCH_WAY = -1, SET_BYTES = 8 };
-  return syscall(SYS_rt_sigprocmask, NO_SUCH_WAY, (void *)(uintptr_t)address, NULL, SET_BYTES) == -1 &&
-         errno == EINVAL;
+  int kept = errno; /* walks in an allocator are in the midst of the host's code */
+  bool readable =
+      syscall(SYS_rt_sigprocmask, NO_SUCH_WAY, (void *)(uintptr_t)address, NULL, SET_BYTES) == -1 &&
+      errno == EINVAL;
+  errno = kept;
+  return readable;
 }
 
 /* The piece of the region that ends where the reader is now: what follows lies below. */
@@ -114,11 +118,11 @@ static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t le
     load(to, from, len);
     return true;
   }
-  if (!own->strict && own->may_ask && trust == WALK_LEAD) return read_lead(own, to, from, len);
   if (own->calm && is_mapped_while_calm(own, from, len)) {
     load(to, from, len);
     return true;
   }
+  if (!own->strict && own->may_ask && trust == WALK_LEAD) return read_lead(own, to, from, len);
   for (int i = 0; i < WALK_REGIONS; i++) {
     const memory_window_t *window = &own->windows[i];
     if (!is_in(window, from, len)) continue;

@@ -468,7 +468,13 @@ if t.is_luajit then t.test("the_profiler_of_luajit_is_ended_by_others", function
   local stop = os.clock() + 0.1
   while os.clock() < stop do end
   pulse.stop()
-  jit.off() -- the loop below would be compiled, and calls no function of Lua: compiled code tells where it enters one
+  jit.off() -- the loops below would be compiled, and call no function of Lua: compiled code tells where it enters one
+  pulse.start(INTERFACE)
+  local seen = 0
+  require "jit.profile".start("i1", function(_, samples) seen = seen + samples end) -- ends ours; its own goes on after us
+  pulse.stop()
+  repeat until seen > 0
+  require "jit.profile".stop()
   pulse.start(INTERFACE) -- and can be used again
   repeat until pulse.status().samples > 0
   pulse.stop()
