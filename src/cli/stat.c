@@ -200,7 +200,9 @@ static void add_course(stat_t *s) {
   const vitals_t *v = &s->now.vitals;
   stat_course_t *c = &s->course;
   if (v->heap > c->heap_most) c->heap_most = v->heap;
-  if (s->counts && v->coroutines_known && c->counts++ == 0) c->coroutines_first = v->coroutines;
+  if (!s->counts || !v->coroutines_known) return; /* a count that was broken off says nothing */
+  if (c->counts++ == 0) c->coroutines_first = v->coroutines;
+  c->coroutines_last = v->coroutines;
 }
 
 static void sum_up(stat_t *s) {

@@ -135,7 +135,7 @@ static void print_course(const stat_interval_t *all, const stat_course_t *course
   if (course->counts > 0)
     printf("coroutines: %" PRIu64 " at the beginning, %" PRIu64 " at the last count; counted %" PRIu64
            " time%s, for which the process was held for %.1f ms at most\n",
-           course->coroutines_first, all->vitals.coroutines, course->counts, course->counts == 1 ? "" : "s",
+           course->coroutines_first, course->coroutines_last, course->counts, course->counts == 1 ? "" : "s",
            (double)course->held_most / 1e6);
   else
     printf(

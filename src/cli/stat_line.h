@@ -31,7 +31,7 @@ typedef struct {
   uint64_t lines;
   uint64_t heap_first, heap_most;
   uint64_t gc[GC_STATES]; /* lines that found the collector at it */
-  uint64_t counts, coroutines_first;
+  uint64_t counts, coroutines_first, coroutines_last;
   int64_t held_most; /* ns */
 } stat_course_t;
 
