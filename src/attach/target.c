@@ -5,10 +5,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "profile/mem.h"
 
-enum { CHUNK = 1 << 20, OVERLAP = 64 };
+enum { CHUNK = 1 << 20, OVERLAP = 64, HOLD_TRIES = 50 };
 static const uint64_t most_bytes = (uint64_t)1 << 30; /* of constant data looked through */
 
 /* -- marks ---------------------------------------------------------------------------------------------------- */
@@ -128,10 +129,21 @@ void target_close(target_t *target) {
   target->images = NULL;
 }
 
+/* Another profiler may hold it just now, for a part of a millisecond: it lets go before long, a debugger does not. */
+static bool begin_stop(target_t *target, int *error) {
+  static const struct timespec pause = {.tv_nsec = 1000000};
+  for (int tries = 1; !stopped_begin(&target->stopped, target->process.pid, error); tries++) {
+    if (*error != EPERM || tries == HOLD_TRIES) return false;
+    stopped_free(&target->stopped);
+    nanosleep(&pause, NULL);
+  }
+  return true;
+}
+
 bool target_hold(target_t *target, failure_t *failure) {
   int error;
   stopped_free(&target->stopped);
-  if (!stopped_begin(&target->stopped, target->process.pid, &error))
+  if (!begin_stop(target, &error))
     return process_refused(&target->process, error, target->command, failure);
   remote_forget(target->remote);
   if (target_map(target, failure)) return true;
