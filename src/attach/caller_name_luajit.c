@@ -155,7 +155,7 @@ static bool read_frame(const code_t *c, uint64_t base, uint64_t *function, int64
     *link = (int32_t)(slots[0] >> 32);
     return true;
   }
-  if (!walk_read(c->walk->memory, slots, base - 2 * SLOT, 2 * SLOT, WALK_GUESS)) return false;
+  if (!walk_read(c->walk->memory, slots, base - (uint64_t)2 * SLOT, 2 * SLOT, WALK_GUESS)) return false;
   *function = slots[0] & (((uint64_t)1 << 47) - 1);
   *link = (int64_t)slots[1];
   return true;
@@ -166,7 +166,7 @@ static bool returns_to(const code_t *c, uint64_t base, int64_t link, uint64_t pc
   uint64_t at = 0;
   if ((link & LINK_LUA) == 0) return (c->l->pointer == 4 ? (uint32_t)link : (uint64_t)link) == pc;
   if ((link & LINK_TYPE) != LINK_CONTINUED) return false;
-  uint64_t place = c->l->pointer == 4 ? base - 2 * SLOT + 4 : base - 3 * SLOT;
+  uint64_t place = c->l->pointer == 4 ? base - (uint64_t)2 * SLOT + 4 : base - (uint64_t)3 * SLOT;
   return walk_read(c->walk->memory, &at, place, c->l->pointer, WALK_GUESS) && at == pc;
 }
 

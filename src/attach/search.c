@@ -111,7 +111,7 @@ static bool has_lua(search_t *s, const map_t *map, pid_t pid) {
   if (known->inode != 0) return known->has_lua;
   bool read, has = file_has_lua(s, map, pid, &read);
   if (!read) return false; /* somebody else may be permitted to */
-  if (s->file_count >= FILES / 4 * 3) {
+  if (s->file_count >= (size_t)FILES / 4 * 3) {
     memset(s->files, 0, FILES * sizeof *s->files);
     s->file_count = 0;
   }

@@ -313,7 +313,10 @@ static uint32_t enter_lua(symbols_t *s, const walk_frame_t *frame, uint32_t runt
   }
   size_t named = naming != NULL ? naming_definition(naming, &wanted, name) : 0;
   if (named == 0 && naming != NULL) named = naming_held(naming, &wanted, name);
-  if (named == 0) memcpy(name, reading->called, named = strlen(reading->called));
+  if (named == 0) { /* by who calls it, or not at all: a name's length is told, it does not end in zero */
+    named = strlen(reading->called);
+    memcpy(name, reading->called, named); /* NOLINT(bugprone-not-null-terminated-result) */
+  }
   *placed = named == 0;
   bool is_file = reading->source_len > 0 && reading->source[0] == '@';
   function.system_name = profile_string(p, place, place_name(file, reading->defined, place));

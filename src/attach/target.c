@@ -143,8 +143,7 @@ static bool begin_stop(target_t *target, int *error) {
 bool target_hold(target_t *target, failure_t *failure) {
   int error;
   stopped_free(&target->stopped);
-  if (!begin_stop(target, &error))
-    return process_refused(&target->process, error, target->command, failure);
+  if (!begin_stop(target, &error)) return process_refused(&target->process, error, target->command, failure);
   remote_forget(target->remote);
   if (target_map(target, failure)) return true;
   target_release(target);

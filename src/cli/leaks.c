@@ -292,7 +292,7 @@ static size_t drop_small(leaks_t *l, int64_t min_bytes) {
 
 /* The least that is live in the rows shown, or `least`. */
 static int64_t least_of(const view_t *view, const leak_site_t *first, size_t count, int64_t least) {
-  size_t shown = shown_of(view, count);
+  size_t shown = first != NULL ? shown_of(view, count) : 0;
   for (size_t i = 0; i < shown; i++)
     if (first[i].live > 0 && first[i].live < least) least = first[i].live;
   return least;

@@ -134,7 +134,7 @@ WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, ui
   walk_frame_t frame;
   link_t link;
   if (!walk_given(walk) || !walk_given(state)) return false;
-  if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + 64 * SLOT) return false;
+  if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + STACK_RESERVE) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
   return link.function == state->state ||
          read_object(walk, link.function, is_calm(walk) ? WALK_LIVE : WALK_GUESS, &frame);
@@ -200,7 +200,7 @@ static long step_moved(uint32_t i, void *context) {
 
 static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
   moving_t moving = {walk, state, base};
-  if (base >= state->stack && base <= state->stack_end + 64 * SLOT) return base;
+  if (base >= state->stack && base <= state->stack_end + STACK_RESERVE) return base;
   walk_loop(walk->registers.count, step_moved, &moving);
   return moving.base;
 }
@@ -301,7 +301,8 @@ WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t
   uint64_t pc = 0;
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
   if ((link & LINK_TYPE_P) == LINK_CONT) {
-    if (two_slots(walk)) return walk_read(walk->memory, &pc, f - 2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
+    if (two_slots(walk))
+      return walk_read(walk->memory, &pc, f - (uint64_t)2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
     return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_LEAD) ? pc : 0;
   }
   return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;
@@ -310,7 +311,7 @@ WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t
 WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
 #if !defined __bpf__
   if (walk->memory->expect != NULL && state->stack_end > state->stack)
-    walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, state->stack_end + 64 * SLOT);
+    walk->memory->expect(walk->memory, WALK_SLOTS, state->stack, state->stack_end + STACK_RESERVE);
 #else
   (void)walk;
   (void)state;
@@ -388,7 +389,7 @@ static long step_frame(uint32_t depth, void *context) {
   uint64_t f = s->f;
   link_t link;
   if (f <= s->bottom || f == s->end) return end_frames(s, WALK_OK);
-  if (f > state->stack_end + 64 * SLOT || f < state->stack) return end_frames(s, WALK_BAD_LINK);
+  if (f > state->stack_end + STACK_RESERVE || f < state->stack) return end_frames(s, WALK_BAD_LINK);
   if (!read_link(walk, f, &link)) return end_frames(s, WALK_BAD_SLOT);
 #if !defined __bpf__
   if (walk->links != NULL) luajit_keep_link(walk, state, f);

@@ -9,7 +9,8 @@
 
 enum {
   SLOT = 8,
-  TYPE_THREAD = 6, /* of objects: the complement of a value's type */
+  STACK_RESERVE = 64 * SLOT, /* slots kept above the end of a stack, and some */
+  TYPE_THREAD = 6,           /* of objects: the complement of a value's type */
   TYPE_FUNCTION = 8,
   FF_LUA = 0, /* ffid: Lua function, C function; built-ins above */
   FF_C = 1,

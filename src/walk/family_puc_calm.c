@@ -27,7 +27,7 @@ static bool asks_for_block_54(walk_t *walk, uint64_t pc) {
   uint32_t last = instruction_at(walk, pc - INSTRUCTION), extra = 0;
   if ((last & OPCODE_54) == (is_54 ? EXTRAARG_54 : EXTRAARG_55)) {
     extra = last >> 7;
-    last = instruction_at(walk, pc - 2 * INSTRUCTION);
+    last = instruction_at(walk, pc - (uint64_t)2 * INSTRUCTION);
   }
   uint32_t opcode = last & OPCODE_54, b = last >> 16 & 255, c = last >> 24;
   if ((last >> 15 & 1) != 0) c += extra << 8;

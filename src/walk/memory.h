@@ -45,7 +45,7 @@ typedef struct walk_memory {
 #define WALK_PLACE
 #define WALK_APART static
 #define WALK_APART_PLACE
-#define walk_given(pointer) true
+#define walk_given(pointer) ((void)(pointer), true)
 
 static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,
                              walk_trust_t trust) {

@@ -257,9 +257,9 @@ t.test("metamethods", function()
   t.truthy(t.samples_with(profile, "loop") > 3000, "samples below metamethods")
 end)
 
--- The profile of a function that burns 10 ms itself and sets off a collection that calls a finalizer of 10 ms, 40 times; and the
--- CPU time spent.
-local function profile_finalizers(options)
+-- The profile of a function that burns 10 ms itself and sets off a collection that calls a finalizer of 10 ms, for so many samples;
+-- and the CPU time spent.
+local function profile_finalizers(samples, options)
   local runs = 0
   local function finalize() runs = runs + 1 t.burn(0.01) end
   local function garbage()
@@ -273,7 +273,7 @@ local function profile_finalizers(options)
   local function collector() garbage() collectgarbage() t.burn(0.01) end
   pulse.start(options)
   local before = host.cpu()
-  repeat collector() until runs >= 40 and pulse.status().samples >= 30
+  repeat collector() until runs >= 40 and pulse.status().samples >= samples
   local spent = host.cpu() - before
   return pulse.stop(), spent
 end
@@ -290,9 +290,9 @@ local function time_in(profile, name)
 end
 
 t.test("finalizers", function()
-  local profile, spent = profile_finalizers { cpu_hz = 500 }
-  t.between(time_in(profile, "collector") / spent, 0.8, 1.05, "time of the collector, finalizers included, by CPU time")
-  -- half of it: there are 400 samples, of which 4 sigma are 0.1
+  local profile, spent = profile_finalizers(400, { cpu_hz = 500 })
+  t.between(time_in(profile, "collector") / spent, 0.65, 1.1, "time of the collector, finalizers included, by CPU time")
+  -- half of it: of 400 samples 4 sigma are 0.1
   t.between(time_in(profile, "finalize") / spent, 0.4, 0.6, "time of the finalizers by CPU time")
   t.truthy(t.samples_with(profile, "collector;collectgarbage;finalize;t.burn") > 100, "finalizers below who set them off in\n" .. profile:folded())
 end)
@@ -300,9 +300,10 @@ end)
 -- Every Lua keeps debug hooks out of finalizers, LuaJIT also its profiler: asked by the interface, their time is seen after they have
 -- returned, and goes to the function that set off the collection. None of it is lost.
 t.test("finalizers_by_the_interface", function()
-  local profile, spent = profile_finalizers { cpu_hz = 250, cpu_engine = "interface" }
+  local profile, spent = profile_finalizers(50, { cpu_hz = 250, cpu_engine = "interface" })
   t.truthy(t.row(profile, "collector").cum > 20, "samples where the collection was set off")
-  t.between(time_in(profile, "collector") / spent, 0.8, 1.05, "time of the collector, finalizers included, by CPU time")
+  -- half would be missing; what goes on after the last tick is, and ticks of a busy machine are few
+  t.between(time_in(profile, "collector") / spent, 0.65, 1.1, "time of the collector, finalizers included, by CPU time")
 end)
 
 -- -- coroutines ------------------------------------------------------------------------------------------------------------
