@@ -114,7 +114,7 @@ static void nobody_is_interrupted(void) {
       host_call(L, "storm", 0.25);
       host_call(L, "napping", 0.1);
       luapulse_get_status(L, &status);
-    } while (status.samples < FEWER(300) && ++rounds < 100);
+    } while (status.samples < FEWER(300) && ++rounds < 300);
     CHECK(status.samples >= FEWER(300));
     luapulse_profile_free(host_stop(L));
     if (interrupted > 0) FAIL("%d waits were interrupted on clock %d", interrupted, (int)clocks[i]);
