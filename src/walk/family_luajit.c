@@ -245,67 +245,40 @@ static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
 
 /* -- all frames of a coroutine ------------------------------------------------------------------------------------ */
 
-/* The C frames of the interpreter, followed along with the Lua frames: which of them ran the frames up to f. */
+/* The C frames of the interpreter, followed along with the Lua frames: which of them runs the frame at hand. Where a Lua function
+ * lies below one that was called through the C interface (by a finalizer, a hook, an error handler), its pc stands there. */
 typedef struct {
-  uint64_t cframe, f;
+  uint64_t cframe; /* 0: they lead nowhere */
+  uint64_t limit;  /* frames below belong to the one before: it only protects a call */
+  uint64_t pc;     /* of the Lua function that called out of it */
 } cframes_t;
 
-typedef struct {
-  walk_t *walk;
-  const walk_state_t *state;
-  cframes_t at;
-  uint64_t callee, pc; /* what is asked for, and the answer */
-  bool found;
-} seeking_t;
-
-static long step_cframe(uint32_t i, void *context) {
-  seeking_t *s = context;
-  walk_t *walk = s->walk;
-  const layout_luajit_t *l = &layout_of(walk)->luajit;
-  uint64_t cframe = s->at.cframe, f = s->at.f;
-  int32_t results;
-  (void)i;
-  if (cframe == 0 ||
-      !walk_read(walk->memory, &results, cframe + l->cframe_results, sizeof results, trust_of_vm(walk)))
-    return 1;
-  bool protected_only = results < 0 && f < s->state->stack + (uint64_t)(-(int64_t)results);
-  if (!protected_only && f < s->callee) {
-    s->pc = cframe_pc(walk, cframe);
-    s->found = true;
-    return 1;
-  }
-  link_t link = {0, LINK_C};
-  if (!protected_only && !read_link(walk, f, &link)) return 1;
-  if (protected_only || (link.link & LINK_TYPE) == LINK_C) {
-    if (!walk_read(walk->memory, &cframe, cframe + l->cframe_previous, 8, trust_of_vm(walk))) return 1;
-    s->at.cframe = cframe & ~(uint64_t)3;
-  }
-  if (!protected_only) s->at.f = luajit_caller_of(walk, f, link.link, trust_of_vm(walk));
-  return s->at.f == 0;
+/* The verifier need not know what comes of it: hence apart. */
+WALK_APART bool enter_cframe(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t cframe) {
+  if (!walk_given(walk) || !walk_given(state) || !walk_given(c)) return false;
+  int32_t results = 0;
+  uint64_t place = (cframe & ~(uint64_t)3) + layout_of(walk)->luajit.cframe_results;
+  bool got = cframe != 0 && walk_read(walk->memory, &results, place, sizeof results, trust_of_vm(walk));
+  c->cframe = got ? cframe & ~(uint64_t)3 : 0;
+  c->limit = results < 0 ? state->stack + (uint64_t)(-(int64_t)results) : 0;
+  c->pc = got ? cframe_pc(walk, c->cframe) : 0;
+  return got;
 }
 
-/* The pc of a Lua function below one that was called through the C interface (by a finalizer, a hook, an error handler):
- * it stands in the C frame of the interpreter that ran it. Follows the frames from where it was left, as LuaJIT does. */
-WALK_APART uint64_t pc_below_c(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t callee) {
-  if (!walk_given(walk) || !walk_given(state) || !walk_given(c)) return 0;
-  seeking_t seeking = {.walk = walk, .state = state, .at = *c, .callee = callee};
-  walk_loop(MAX_STEPS, step_cframe, &seeking);
-  *c = seeking.at;
-  if (seeking.found) return seeking.pc;
-  c->cframe = 0; /* it leads nowhere: not tried again in this walk */
-  return 0;
+static void leave_cframe(walk_t *walk, const walk_state_t *state, cframes_t *c) {
+  uint64_t previous = 0;
+  walk_read(walk->memory, &previous, c->cframe + layout_of(walk)->luajit.cframe_previous, 8,
+            trust_of_vm(walk));
+  enter_cframe(walk, state, c, c->cframe != 0 ? previous : 0);
 }
 
-WALK_LOCAL uint64_t return_pc(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t f,
-                              int64_t link) {
+WALK_LOCAL uint64_t return_pc(walk_t *walk, uint64_t f, int64_t link) {
   uint64_t pc = 0;
   if ((link & LINK_TYPE) == LINK_LUA) return (uint64_t)link;
-  if ((link & LINK_TYPE_P) == LINK_CONT) {
-    if (two_slots(walk))
-      return walk_read(walk->memory, &pc, f - (uint64_t)2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
-    return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_LEAD) ? pc : 0;
-  }
-  return (link & LINK_TYPE) == LINK_C ? pc_below_c(walk, state, c, f) : 0;
+  if ((link & LINK_TYPE_P) != LINK_CONT) return 0;
+  if (two_slots(walk))
+    return walk_read(walk->memory, &pc, f - (uint64_t)2 * SLOT, 8, trust_of_vm(walk)) ? pc : 0;
+  return walk_read(walk->memory, &pc, f - SLOT + 4, 4, WALK_LEAD) ? pc : 0;
 }
 
 WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
@@ -320,9 +293,9 @@ WALK_PLACE void luajit_expect(walk_t *walk, const walk_state_t *state) {
 
 /* The topmost frames may be in the making, and what they lead to is a guess; further down everything is alive, unless C code
  * is moving the stack: the allocator writes into the old one as soon as it is free. */
-static walk_trust_t trust_at(const walk_t *walk, uint32_t depth, bool running) {
+static walk_trust_t trust_at(const walk_t *walk, uint32_t step, bool running) {
   if (is_calm(walk)) return WALK_LIVE;
-  return running && (depth < GUESSED_FRAMES || !is_in_vm(walk)) ? WALK_LEAD : WALK_LIVE;
+  return running && (step < GUESSED_STEPS || !is_in_vm(walk)) ? WALK_LEAD : WALK_LIVE;
 }
 
 WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state) {
@@ -343,7 +316,7 @@ typedef struct {
   int64_t last_link;       /* of the frame above, LINK_LUA at first */
   uint32_t inner;          /* where in walk->frames the function above stands, from 1 */
   walk_reason_t reason;
-  bool running, finalizes;
+  bool running, finalizes, below_top;
 } frames_t;
 
 /* False when there is no function there. */
@@ -381,16 +354,22 @@ static long end_frames(frames_t *s, walk_reason_t reason) {
   return 1;
 }
 
-static long step_frame(uint32_t depth, void *context) {
+/* A step is a frame, or a C frame that ends. */
+static long step_frame(uint32_t step, void *context) {
   frames_t *s = context;
   walk_t *walk = s->walk;
   const walk_state_t *state = s->state;
-  walk_trust_t trust = trust_at(walk, depth, s->running);
   uint64_t f = s->f;
   link_t link;
+  if (f < s->cframes.limit) {
+    leave_cframe(walk, state, &s->cframes);
+    return 0;
+  }
+  walk_trust_t trust = trust_at(walk, step, s->running);
   if (f <= s->bottom || f == s->end) return end_frames(s, WALK_OK);
   if (f > state->stack_end + STACK_RESERVE || f < state->stack) return end_frames(s, WALK_BAD_LINK);
   if (!read_link(walk, f, &link)) return end_frames(s, WALK_BAD_SLOT);
+  if ((s->last_link & LINK_TYPE) == LINK_C) s->pc = s->cframes.pc;
 #if !defined __bpf__
   if (walk->links != NULL) luajit_keep_link(walk, state, f);
 #endif
@@ -400,9 +379,11 @@ static long step_frame(uint32_t depth, void *context) {
       walk->truncated = true;
       return end_frames(s, WALK_OK);
     }
-    if (!add_frame(s, link.function, depth == 0, trust)) return end_frames(s, WALK_BAD_FUNCTION);
+    if (!add_frame(s, link.function, !s->below_top, trust)) return end_frames(s, WALK_BAD_FUNCTION);
   }
-  if ((link.link & LINK_TYPE_P) != LINK_VARG) s->pc = return_pc(walk, state, &s->cframes, f, link.link);
+  s->below_top = true;
+  if ((link.link & LINK_TYPE_P) != LINK_VARG) s->pc = return_pc(walk, f, link.link);
+  if ((link.link & LINK_TYPE) == LINK_C) leave_cframe(walk, state, &s->cframes);
   if (link.link != s->last_link) {
     uint64_t caller = luajit_caller_of(walk, f, link.link, trust);
     if (caller == 0) return end_frames(s, WALK_BAD_LINK);
@@ -420,7 +401,6 @@ WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t
   uint64_t start = top->base - SLOT;
   frames_t frames = {.walk = walk,
                      .state = state,
-                     .cframes = {state->place, start},
                      .f = start,
                      .end = end,
                      .bottom = bottom_of(walk, state),
@@ -428,6 +408,7 @@ WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t
                      .reason = WALK_ENDLESS,
                      .running = running,
                      .finalizes = marks_collector(walk) && running && luajit_finalizes(walk, state)};
+  enter_cframe(walk, state, &frames.cframes, state->place);
   walk_loop(MAX_STEPS, step_frame, &frames);
   return frames.reason;
 }

@@ -15,7 +15,7 @@ enum {
   FF_LUA = 0, /* ffid: Lua function, C function; built-ins above */
   FF_C = 1,
   MAX_STEPS = 4096,
-  GUESSED_FRAMES = 4
+  GUESSED_STEPS = 4
 };
 
 /* The lowest bits of a frame's link. */
