@@ -204,7 +204,8 @@ static void learn_alignment(discover_t *d, lua_State *L) {
   for (int i = 0; i < 10; i++) {
     sixteen = sixteen && ((uintptr_t)lua_newthread(L) & 15) == ((uintptr_t)L & 15);
     lua_pop(L, 1);
-    lua_newtable(L); /* so that the next is not simply put in the same place */
+    lua_newuserdata(
+        L, (size_t)8 * (size_t)(i + 1)); /* so that the next lies elsewhere, and not a multiple of 16 on */
   }
   lua_pop(L, 10);
   if (sixteen) {

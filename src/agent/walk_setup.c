@@ -342,27 +342,28 @@ static void learn_images(void) {
   atomic_store(&image_count, count);
 }
 
-/* Whether the allocator aligns by 16, as that of the C library does: blocks of odd multiples of 8, one after the other, lie on 16 in no
- * allocator that aligns by 8 (LuaJIT's own among them). */
+/* Whether the allocator aligns by 16, as that of the C library does: of blocks that grow by 8, one after the other, some do not lie on 16
+ * in an allocator that aligns by 8, whatever it adds to each. */
 static bool aligns_by_16(lua_State *L) {
   enum { BLOCKS = 32 };
   void *data, *blocks[BLOCKS];
   lua_Alloc allocate = lua_getallocf(L, &data);
   uint64_t all = 0;
   for (size_t i = 0; i < BLOCKS; i++) {
-    blocks[i] = allocate(data, NULL, 0, 24 + 16 * i);
+    blocks[i] = allocate(data, NULL, 0, 24 + 8 * i);
     all |= blocks[i] == NULL ? 1 : (uint64_t)(uintptr_t)blocks[i];
   }
   for (size_t i = 0; i < BLOCKS; i++)
-    if (blocks[i] != NULL) allocate(data, blocks[i], 24 + 16 * i, 0);
+    if (blocks[i] != NULL) allocate(data, blocks[i], 24 + 8 * i, 0);
   return (all & 15) == 0;
 }
 
-/* lua_States may begin some way into their block, all of them equally far. */
-static void learn_alignment(lua_State *L, uint64_t main) {
+/* lua_States may begin some way into their block, all of them equally far. LuaJIT's own allocator aligns by 8. */
+static void learn_alignment(const vm_t *vm, lua_State *L, uint64_t main) {
   uint64_t state = (uint64_t)(uintptr_t)lua_newthread(L);
   lua_pop(L, 1);
-  uint32_t mask = aligns_by_16(L) && ((state ^ main) & 15) == 0 ? 15 : 7, known = atomic_load(&alignment);
+  bool by_16 = !vm->luajit && aligns_by_16(L) && ((state ^ main) & 15) == 0;
+  uint32_t mask = by_16 ? 15 : 7, known = atomic_load(&alignment);
   uint32_t learned = mask << 16 | (uint32_t)(state & mask);
   if (known != 0 && known != learned) learned = 7u << 16; /* VMs with several allocators */
   atomic_store(&alignment, learned);
@@ -399,7 +400,7 @@ static int setup_protected(lua_State *L) {
   if (call->ok) {
     learn_quietly(L);
     learn_images();
-    learn_alignment(L, call->check.main);
+    learn_alignment(call->vm, L, call->check.main);
   }
   return 0;
 }

@@ -66,6 +66,7 @@ WALK_PLACE bool luajit_runs_lua(walk_t *walk, const walk_state_t *state) {
 typedef struct {
   uint64_t function; /* object */
   int64_t link;
+  bool tagged; /* the slot says itself that it holds a function: it does, or did until that was collected */
 } link_t;
 
 /* The frame whose link lies at f, the slot below its base. */
@@ -73,11 +74,12 @@ WALK_LOCAL bool read_link(walk_t *walk, uint64_t f, link_t *out) {
   uint64_t slots[2];
   if (!two_slots(walk)) {
     if (!walk_read_slots(walk, slots, f, SLOT, trust_of_vm(walk))) return false;
-    *out = (link_t){(uint32_t)slots[0], (int32_t)(slots[0] >> 32)};
+    *out = (link_t){(uint32_t)slots[0], (int32_t)(slots[0] >> 32), false};
     return true;
   }
   if (!walk_read_slots(walk, slots, f - SLOT, 2 * SLOT, trust_of_vm(walk))) return false;
-  *out = (link_t){slots[0] & (((uint64_t)1 << 47) - 1), (int64_t)slots[1]};
+  *out = (link_t){slots[0] & (((uint64_t)1 << 47) - 1), (int64_t)slots[1],
+                  (int64_t)slots[0] >> 47 == ~(int64_t)TYPE_FUNCTION};
   return true;
 }
 
@@ -136,8 +138,9 @@ WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, ui
   if (!walk_given(walk) || !walk_given(state)) return false;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + STACK_RESERVE) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
-  return link.function == state->state ||
-         read_object(walk, link.function, is_calm(walk) ? WALK_LIVE : WALK_GUESS, &frame);
+  if (link.function == state->state) return true;
+  walk_trust_t trust = is_calm(walk) ? WALK_LIVE : link.tagged ? WALK_LEAD : WALK_GUESS;
+  return read_object(walk, link.function, trust, &frame);
 }
 
 WALK_LOCAL uint64_t cframe_pc(walk_t *walk, uint64_t cframe) {
@@ -168,11 +171,16 @@ static void find_tops_in_vm(walk_t *walk) {
   const uint64_t *r = walk->registers.values;
   uint64_t base = r[X64_RDX], pc = r[X64_RBX];
   if (walk->registers.count <= X64_RDX) return;
-  tops[0] = (walk_top_t){base, pc};
-  tops[1] = (walk_top_t){r[X64_RBP], pc}; /* just back from C code, which spoils rdx */
-  uint64_t caller = luajit_caller_of(walk, base - SLOT, (int64_t)pc, WALK_GUESS);
-  if (caller != 0) tops[2] = (walk_top_t){caller + SLOT, (pc & LINK_TYPE) == LINK_LUA ? pc : 0};
-  tops[3] = (walk_top_t){pc, 0};
+  tops[0] = (walk_top_t){base, pc, false};
+  tops[1] = (walk_top_t){r[X64_RBP], pc, false}; /* just back from C code, which spoils rdx */
+  tops[2] = (walk_top_t){base, pc, true};
+  tops[3] = (walk_top_t){pc, 0, false};
+}
+
+static walk_top_t caller_of_top(walk_t *walk, const walk_top_t *top) {
+  uint64_t caller = luajit_caller_of(walk, top->base - SLOT, (int64_t)top->pc, WALK_GUESS);
+  if (caller == 0) return (walk_top_t){0, 0, false};
+  return (walk_top_t){caller + SLOT, (top->pc & LINK_TYPE) == LINK_LUA ? top->pc : 0, false};
 }
 
 static bool is_in_vm(const walk_t *walk) {
@@ -210,23 +218,23 @@ static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
 WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
   walk_top_t *tops = walk->tops;
   uint64_t jit_base;
-  for (uint32_t i = 0; i < WALK_MAX_TOPS; i++) tops[i] = (walk_top_t){0, 0};
+  for (uint32_t i = 0; i < WALK_MAX_TOPS; i++) tops[i] = (walk_top_t){0, 0, false};
   read_vm(walk, state, &jit_base);
   if (is_calm(walk)) { /* the VM has written its base down before it called C code */
     tops[0] = (walk_top_t){jit_base != 0 ? jit_base : state->call,
-                           jit_base != 0 ? 0 : cframe_pc(walk, state->place)};
+                           jit_base != 0 ? 0 : cframe_pc(walk, state->place), false};
     return;
   }
   if (jit_base != 0) {
-    tops[0] = (walk_top_t){moved(walk, state, jit_base), 0};
+    tops[0] = (walk_top_t){moved(walk, state, jit_base), 0, false};
     return;
   }
   uint64_t saved_pc = cframe_pc(walk, state->place);
   if (is_in_vm(walk))
     find_tops_in_vm(walk);
   else if (walk->registers.count > X64_RBP)
-    tops[0] = (walk_top_t){walk->registers.values[X64_RBP], saved_pc};
-  tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc};
+    tops[0] = (walk_top_t){walk->registers.values[X64_RBP], saved_pc, false};
+  tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc, false};
 }
 
 /* A trace has no pc: it is charged to the line where it starts. */
@@ -423,10 +431,11 @@ typedef struct {
 static long step_top(uint32_t i, void *context) {
   tries_t *tries = context;
   if (i >= WALK_MAX_TOPS) return 1;
-  const walk_top_t *top = &tries->walk->tops[i];
-  if (top->base == 0 || !luajit_is_base(tries->walk, tries->state, top->base)) return 0;
+  walk_top_t top = tries->walk->tops[i];
+  if (top.of_callee) top = caller_of_top(tries->walk, &top);
+  if (top.base == 0 || !luajit_is_base(tries->walk, tries->state, top.base)) return 0;
   tries->walk->frame_count = tries->before;
-  tries->reason = luajit_walk_from(tries->walk, tries->state, top, true, 0);
+  tries->reason = luajit_walk_from(tries->walk, tries->state, &top, true, 0);
   return tries->reason == WALK_OK;
 }
 
@@ -435,7 +444,7 @@ WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *s
   tries_t tries = {.walk = walk, .state = state, .before = walk->frame_count, .reason = WALK_BAD_BASE};
   luajit_expect(walk, state);
   if (!running) { /* HEAD runs finalizers on a state of their own */
-    walk_top_t top = {state->call, cframe_pc(walk, state->place)};
+    walk_top_t top = {state->call, cframe_pc(walk, state->place), false};
     return luajit_walk_from(walk, state, &top, false, 0);
   }
   luajit_find_tops(walk, state);

@@ -119,8 +119,9 @@ typedef struct {
 
 /* LuaJIT: where the topmost frame may be. */
 typedef struct {
-  uint64_t base; /* 0: none */
-  uint64_t pc;   /* next instruction of the topmost function, 0 when unknown */
+  uint64_t base;  /* 0: none */
+  uint64_t pc;    /* next instruction of the topmost function, 0 when unknown */
+  bool of_callee; /* this is the frame it called or calls, whose link is the pc */
 } walk_top_t;
 
 /* LuaJIT: what the VM was doing. */
