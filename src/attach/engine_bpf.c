@@ -268,6 +268,7 @@ static void find_images(const maps_t *maps, walk_range_t near[WALK_NEAR_IMAGES])
 }
 
 static bool describe(engine_bpf_t *e, const runtimes_t *runtimes, bpf_target_t *target, failure_t *failure) {
+  size_t vms = 0;
   *target = (bpf_target_t){.space = 0};
   for (size_t i = 0; i < runtimes->count && target->runtime_count < BPF_RUNTIMES; i++) {
     const runtime_t *runtime = &runtimes->runtimes[i];
@@ -275,11 +276,13 @@ static bool describe(engine_bpf_t *e, const runtimes_t *runtimes, bpf_target_t *
     walker_kind_t kind = {*runtime->layout, target->runtime_count, (uint32_t)i};
     if (!programs_walker(e->programs, &kind, &target->walkers[kind.turn], failure)) return false;
     target->runtime_count++;
+    if (runtime->vms != NULL) vms += runtime->vms->count;
     if (runtime->layout->family != LAYOUT_LUAJIT) continue;
     target->vm_low = runtime->vm_low;
     target->vm_high = runtime->vm_high;
     if (runtime->vms->count > 0) target->global = runtime->vms->vms[0].global;
   }
+  target->others = vms != 1;
   return true;
 }
 

@@ -156,6 +156,18 @@ typedef struct {
   uint64_t at, end, beyond;
 } scan_t;
 
+/* LuaJIT (GC64): a state that runs has a C frame on this native stack, which holds it, and beside it the C frame before, or 0. Of the
+ * word at k this can be told before it is followed, unless the other one was not read along. */
+static inline bool may_be_in_cframe(const walk_t *walk, uint64_t at, uint32_t k, uint32_t count) {
+  const layout_t *layout = layout_of(walk);
+  if (layout->family != LAYOUT_LUAJIT || layout->luajit.pointer != 8) return true;
+  uint32_t beside = (uint32_t)(layout->luajit.cframe_previous - layout->luajit.cframe_state) / 8;
+  if (beside >= WALK_WORDS || k + beside >= count || k + beside >= WALK_WORDS) return true;
+  uint64_t previous = walk->words[k + beside];
+  if (!walk->stack_known) return previous >> 47 == 0; /* it may lie on another fiber's */
+  return previous == 0 || (previous > at && previous < walk->stack_high);
+}
+
 /* The place of the innermost state above `beyond`, 0 when there is none. */
 static long step_bound(uint32_t i, void *context) {
   listing_t *listing = context;
@@ -183,7 +195,8 @@ static long step_scan(uint32_t i, void *context) {
   uint32_t count = left < sizeof walk->words ? (uint32_t)left / 8 : WALK_WORDS;
   count = walk_bounded(count, WALK_WORDS);
   if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
-  for (uint32_t k = 0; k < WALK_WORDS && k < count; k++) look_at_word(walk, walk->words[k]);
+  for (uint32_t k = 0; k < WALK_WORDS && k < count; k++)
+    if (may_be_in_cframe(walk, scan->at + 8 * k, k, count)) look_at_word(walk, walk->words[k]);
   scan->at += sizeof walk->words;
   return 0;
 }

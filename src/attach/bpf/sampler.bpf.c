@@ -155,8 +155,8 @@ static long on_vma(struct task_struct *task, struct vm_area_struct *vma, void *c
   bpf_stack_t *found = context;
   uint64_t start_stack = BPF_CORE_READ(task, mm, start_stack);
   found->low = vma->vm_start;
-  found->high = vma->vm_end;
   found->known = start_stack >= vma->vm_start && start_stack < vma->vm_end;
+  found->high = found->known ? start_stack : vma->vm_end; /* arguments and the environment lie above */
   return 0;
 }
 
@@ -253,13 +253,21 @@ static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *t
   return weight;
 }
 
-static void aim(walk_t *walk, const bpf_target_t *target, const bpf_thread_t *thread) {
+/* While a process has one VM there is nothing to be looked for inside its C functions. But a second one may have been made since: now
+ * and then it is looked for all the same. */
+static bool is_alone(const bpf_target_t *target, bpf_thread_t *thread) {
+  enum { LOOKED_FOR_EVERY = 16 };
+  return target->others == 0 && ++thread->walks % LOOKED_FOR_EVERY != 0;
+}
+
+static void aim(walk_t *walk, const bpf_target_t *target, bpf_thread_t *thread) {
   walk->stack_high = thread->stack.high;
   walk->stack_known = thread->stack.known != 0;
   walk->vm_low = target->vm_low;
   walk->vm_high = target->vm_high;
   for (uint32_t i = 0; i < WALK_NEAR_IMAGES; i++) walk->near_images[i] = target->images[i];
   for (uint32_t i = 0; i < REGISTERS_SAVED; i++) walk->pc_votes[i] = target->votes[i];
+  walk->alone = is_alone(target, thread);
   walk->likely_global = 0;
   walk->likely_main = 0;
   if (layout_of(walk)->family == LAYOUT_LUAJIT)
@@ -274,6 +282,7 @@ static void remember(walk_t *walk, bpf_target_t *target, bpf_thread_t *thread) {
   thread->state = walk->states[0].state;
   thread->global = walk->states[0].global;
   thread->main = walk_main_of(walk, thread->global);
+  if (thread->global != target->global) target->others = 1;
   for (uint32_t i = 0; i < REGISTERS_SAVED; i++) target->votes[i] = walk->pc_votes[i];
 }
 

@@ -13,11 +13,12 @@ enum {
   BPF_MAX_THREADS = 65536     /* whose last walk is remembered */
 };
 
-/* A process. Written by the loader, but for `space` and the votes. */
+/* A process. Written by the loader, but for `space`, `others` and the votes. */
 typedef struct {
   uint64_t space; /* that of its first sample; see walk_origin_t */
   uint64_t vm_low, vm_high;
   uint64_t global; /* a VM of it, 0: none is known */
+  uint64_t others; /* it has, or may have, more VMs than that; the program sets it when it sees one */
   walk_range_t images[WALK_NEAR_IMAGES];
   uint32_t votes[REGISTERS_SAVED]; /* as walk_t.pc_votes */
   uint32_t runtime_count;
@@ -37,6 +38,7 @@ typedef struct {
   uint64_t period_turn; /* as it was */
   uint64_t time;        /* CLOCK_MONOTONIC, ns */
   uint64_t switches;    /* to other threads, until then */
+  uint64_t walks;
 } bpf_thread_t;
 
 /* The gap between the ticks of a thread that has an event of its own; written by the loader. */
