@@ -112,7 +112,7 @@ test_fibers() {
   done
 }
 
-# start_late RUNTIME [idle]: the host; makes_another TEXT: once luapulse has printed it, the host makes another VM
+# start_late RUNTIME [inside|idle]: the host; makes_another TEXT: once luapulse has printed it, the host makes another VM
 start_late() {
   compiled gcc -O2 $(pkg-config --cflags "$1") -o late "$here/late_vm_host.c" $(pkg-config --libs "$1")
   start ./late "${@:2}"
@@ -126,15 +126,15 @@ makes_another() {
   wait_for has_ended "$pid"
 }
 has_ended() { ! kill -0 "$1"; }
-# -d SECONDS: for about so long of the processor's time after the other VM was made
+# [inside] -d SECONDS: for about so long of the processor's time after the other VM was made
 record_a_late_one() {
   [ -z "${host:-}" ] || kill -KILL "$host" 2>/dev/null
-  start_late $runtime
+  start_late $runtime ${3:+$1}
   start_recorder -F 299 -p "$host"
   until_busy 10
   kill -USR1 "$host"
   until_printed made
-  until_busy "$(times "$2" 200)"
+  until_busy "$(times "${!#}" 200)"
   kill -INT "$recorder"
   wait "$recorder" || fail "status: $(cat err)"
 }
@@ -151,6 +151,16 @@ test_a_vm_that_is_made_later() {
   for runtime in lua5.1 lua5.4 luajit; do
     for engine in $ENGINES ptrace; do
       until_seen expect_a_late_one record_a_late_one
+      kill -KILL "$host"
+    done
+  done
+}
+# The same in a C function of the first, where the engine has found that it need not look for another.
+test_a_vm_that_is_made_later_inside_another() {
+  local runtime
+  for runtime in lua5.4 luajit; do
+    for engine in $ENGINES ptrace; do
+      until_seen expect_a_late_one record_a_late_one inside
       kill -KILL "$host"
     done
   done
