@@ -181,6 +181,7 @@ __attribute__((noinline)) static walk_reason_t walk_here(heap_walk_t *w, const h
   aim(w, request, stack_pointer());
   *kept = 0;
   walk->ruled_out = traced ? w->ruled_out : NULL;
+  walk->remembers_barren = !traced;
   if (traced && follow_last(w, kept)) return WALK_OK;
   drop_last(w);
   *kept = 0;

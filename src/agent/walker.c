@@ -125,6 +125,7 @@ static walker_t *make_walker(pid_t tid, failure_t *failure) {
   w->walk.memory = &w->memory.memory;
   w->walk.accepts = accepts;
   w->walk.inert = is_inert;
+  w->walk.remembers_barren = true;
   if (tid == this_thread()) thread_own_stack(&w->stack_low, &w->stack_high);
   return w;
 }

@@ -254,6 +254,7 @@ static bool take_last_resumers(walk_t *walk, const walk_state_t *state) {
 }
 
 static void keep_last(walk_t *walk) {
+  if (walk->barren_walks++ % WALK_BARREN_FOR == 0) __builtin_memset(walk->barren, 0, sizeof walk->barren);
   walk->last_count = walk->state_count;
   for (uint32_t i = 0; i < walk->state_count; i++) walk->last[i] = walk->states[i];
 }
@@ -275,7 +276,15 @@ static long step_resumers(uint32_t i, void *context) {
   const walk_state_t *state = &walk->states[i];
   if (walk_main_of(walk, state->global) == state->state) return 0;
   if (take_last_resumers(walk, state)) return 1;
-  scan_stack(walk, state->place, state->place);
+  uint64_t place = state->place;
+  if (!walk->remembers_barren || bound_of(walk, place) != 0) {
+    scan_stack(walk, place, place);
+    return 0;
+  }
+  uint64_t *barren = &walk->barren[(place >> 4) % WALK_BARREN];
+  if (*barren == place) return 0;
+  scan_stack(walk, place, place);
+  *barren = bound_of(walk, place) == 0 ? place : 0;
   return 0;
 }
 

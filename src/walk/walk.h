@@ -27,6 +27,8 @@ enum {
   WALK_WINDOW = 32,        /* words of a Lua stack read at a time in BPF */
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5,
+  WALK_BARREN = 8,           /* places remembered to have nothing above … */
+  WALK_BARREN_FOR = 16,      /* … for so many walks */
   WALK_NO_SHIFT = UINT16_MAX /* not known: the call may be in the making */
 };
 
@@ -165,6 +167,12 @@ typedef struct walk {
   /* Words that were seen to be no lua_States, by walk_word_slot(); NULL: not remembered. Only for who sees all that is
    * allocated: an address that becomes one must be taken out. */
   uint64_t *ruled_out;
+
+  /* Places of coroutines above which no state was found lately: a host's C code resumes them, and most of a walk would be the way to the
+   * end of the native stack. Places are of one process; whoever walks has to empty it now and then. */
+  uint64_t barren[WALK_BARREN];
+  uint32_t barren_walks;
+  bool remembers_barren;
 
   /* The VMs that count: NULL takes any whose memory is consistent. */
   bool (*accepts)(void *context, uint64_t global);

@@ -282,8 +282,39 @@ static void deep_stacks(void) {
   lua_close(L);
 }
 
+/* Given coroutines that C code resumes, so that there is no Lua below them, when one of them resumes another that C code resumed before,
+ * then it stands below that one. */
+static void resumed_by_c_then_by_lua(void) {
+  lua_State *L = open_host();
+  host_run(L,
+           "local function inside() while true do burn(0.004) coroutine.yield() end end\n"
+           "local function through() while true do coroutine.resume(inner) coroutine.yield() end end\n"
+           "inner, outer = coroutine.create(inside), coroutine.create(through)");
+  lua_getglobal(L, "inner");
+  lua_getglobal(L, "outer");
+  lua_State *inner = lua_tothread(L, -2), *outer = lua_tothread(L, -1);
+  host_start_by(L, HOST_BY_WALK);
+  luapulse_status_t status;
+  int results;
+  for (uint64_t wanted = 60; wanted <= 120; wanted += 60) {
+    do {
+      lua_State *co = wanted == 60 ? inner : outer;
+      CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+      lua_settop(co, 0);
+      luapulse_get_status(L, &status);
+    } while (status.samples < wanted);
+  }
+  luapulse_profile_t *profile = host_stop(L);
+  int64_t all = host_sum(profile, 0, "inside", false), below = host_sum(profile, 0, "through", false);
+  printf("%" PRId64 " samples, %" PRId64 " of them below the other coroutine\n", all, below);
+  CHECK(all > 80 && below > 40 && below < 70);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
 static const host_test_t tests[] = {
     {"mostly_in_c", mostly_in_c},
+    {"resumed_by_c_then_by_lua", resumed_by_c_then_by_lua},
     {"c_function_called_by_lua", c_function_called_by_lua},
     {"host_resumes_cpu", host_resumes_cpu},
     {"host_resumes_instructions", host_resumes_instructions},

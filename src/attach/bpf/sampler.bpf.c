@@ -253,11 +253,13 @@ static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *t
   return weight;
 }
 
-/* While a process has one VM there is nothing to be looked for inside its C functions. But a second one may have been made since: now
- * and then it is looked for all the same. */
-static bool is_alone(const bpf_target_t *target, bpf_thread_t *thread) {
-  enum { LOOKED_FOR_EVERY = 16 };
-  return target->others == 0 && ++thread->walks % LOOKED_FOR_EVERY != 0;
+/* While a process has one VM there is nothing to be looked for inside its C functions; nor above a coroutine above which nothing was.
+ * But a second one may have been made since: now and then they are looked for all the same. */
+static void trust_the_last(walk_t *walk, const bpf_target_t *target, bpf_thread_t *thread) {
+  bool trusted = ++thread->walks % WALK_BARREN_FOR != 0;
+  walk->alone = trusted && target->others == 0;
+  walk->remembers_barren = true;
+  for (uint32_t i = 0; i < WALK_BARREN; i++) walk->barren[i] = trusted ? thread->barren[i] : 0;
 }
 
 static void aim(walk_t *walk, const bpf_target_t *target, bpf_thread_t *thread) {
@@ -267,7 +269,7 @@ static void aim(walk_t *walk, const bpf_target_t *target, bpf_thread_t *thread) 
   walk->vm_high = target->vm_high;
   for (uint32_t i = 0; i < WALK_NEAR_IMAGES; i++) walk->near_images[i] = target->images[i];
   for (uint32_t i = 0; i < REGISTERS_SAVED; i++) walk->pc_votes[i] = target->votes[i];
-  walk->alone = is_alone(target, thread);
+  trust_the_last(walk, target, thread);
   walk->likely_global = 0;
   walk->likely_main = 0;
   if (layout_of(walk)->family == LAYOUT_LUAJIT)
@@ -282,6 +284,7 @@ static void remember(walk_t *walk, bpf_target_t *target, bpf_thread_t *thread) {
   thread->state = walk->states[0].state;
   thread->global = walk->states[0].global;
   thread->main = walk_main_of(walk, thread->global);
+  for (uint32_t i = 0; i < WALK_BARREN; i++) thread->barren[i] = walk->barren[i];
   if (thread->global != target->global) target->others = 1;
   for (uint32_t i = 0; i < REGISTERS_SAVED; i++) target->votes[i] = walk->pc_votes[i];
 }

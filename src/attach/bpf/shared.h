@@ -39,6 +39,7 @@ typedef struct {
   uint64_t time;        /* CLOCK_MONOTONIC, ns */
   uint64_t switches;    /* to other threads, until then */
   uint64_t walks;
+  uint64_t barren[WALK_BARREN]; /* as walk_t has it */
 } bpf_thread_t;
 
 /* The gap between the ticks of a thread that has an event of its own; written by the loader. */
