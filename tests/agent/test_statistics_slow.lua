@@ -122,7 +122,7 @@ end)
 
 t.test("a_rate_limit_loses_samples_but_no_instructions", function()
   local mean = 500
-  pulse.start(t.exact(mean, { cpu_max_samples_per_sec = 200 }))
+  pulse.start(t.exact(mean, { cpu_max_samples_per_sec = 1000 }))
   local rounds = 0
   repeat
     burn_by_instructions(10)

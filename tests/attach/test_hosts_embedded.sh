@@ -178,12 +178,11 @@ heap_is_told() {
 }
 # Its heap counts, whether it runs or not: 8 MB that the first VM has not got.
 test_the_heap_of_a_vm_that_is_made_later() {
-  local runtime how
-  for runtime in lua5.1 lua5.4 luajit; do
-    for how in busy idle; do
-      until_seen heap_is_told stat_of_a_late_one
-      kill -KILL "$host"
-    done
+  local which runtime how
+  for which in "lua5.1 idle" "lua5.4 busy" "luajit idle"; do
+    read -r runtime how <<<"$which"
+    until_seen heap_is_told stat_of_a_late_one
+    kill -KILL "$host"
   done
 }
 
