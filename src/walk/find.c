@@ -8,7 +8,8 @@
  * The running one is nearly always found without a scan: a state found last time, the main thread or a register. When its
  * topmost function is Lua code nothing can run inside it, and the search is over. A resumer is kept in the native frames
  * between its coroutine's place and its own, so only that part has to be looked at; and while places and call records are
- * as in the last walk, so is the chain. */
+ * as in the last walk, so is the chain. Where C code resumes coroutines there is no resumer, and no end before that of the native stack:
+ * that is looked for in one walk of some. */
 #include "walk/family.h"
 #include "walk/machine.h"
 
