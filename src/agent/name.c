@@ -7,6 +7,7 @@
 #include "agent/engine.h"
 #include "agent/time.h"
 #include "agent/walker.h"
+#include "name/ffi_name.h"
 
 enum {
   MAX_STEPS = 20000, /* table entries looked at in one search: about 2 ms */
@@ -42,6 +43,14 @@ static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
   return len + dot + key_len;
 }
 
+/* With ffi.cdef, whose key this is, come those that are in no table. A built-in function's key is its number. */
+static void offer_ffi(search_t *s, uint64_t key, size_t len) {
+  if ((key & WALKED_BUILTIN) == 0 || len != strlen(FFI_NAME_OF_LAST) || memcmp(s->name, FFI_NAME_OF_LAST, len) != 0)
+    return;
+  for (uint32_t less = 1; less <= FFI_NAMES; less++)
+    walked_announce(s->vm, key - less, ffi_name(less), strlen(ffi_name(less)), NAME_LOADED);
+}
+
 /* The function on top gets the name if the cache knows it. What a module itself holds ranks highest, then what lies in it, then
  * globals; and shorter names rank higher: "string.find" beats a global "find", "print" beats "_G.x.print". Names from outside have
  * the same order (src/attach/table_names.h). */
@@ -55,6 +64,7 @@ static void offer(search_t *s, size_t len, int deep) {
       function_name(s->vm, known->function, s->name, len, rank);
     else if (lua_iscfunction(s->L, -1))
       walked_announce(s->vm, key, s->name, len, rank);
+    if (lua_iscfunction(s->L, -1)) offer_ffi(s, key, len);
   }
   if (s->vm->global != 0 && !s->vm->engine->asks_lua) return;
   function_entry_t *entry = function_cached(s->vm, s->L);

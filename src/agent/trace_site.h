@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "agent/lua_version.h"
+#include "agent/walked.h"
 #include "walk/walk.h"
 
 struct vm;
 
-#define SITE_BUILTIN_KEY ((uint64_t)1 << 63) /* as walked_key() has it */
+#define SITE_BUILTIN_KEY WALKED_BUILTIN
 
 typedef enum { SITE_LUA, SITE_C, SITE_PSEUDO, SITE_KINDS } site_kind_t;
 

@@ -18,8 +18,7 @@ enum {
   FINGERPRINT_BYTES = 4096
 };
 
-#define BUILTIN_KEY ((uint64_t)1 << 63)
-#define COLLECTOR_KEY (BUILTIN_KEY | (uint64_t)1 << 32)
+#define COLLECTOR_KEY (WALKED_BUILTIN | (uint64_t)1 << 32)
 
 /* -- the cache ------------------------------------------------------------------------------------------- */
 
@@ -32,7 +31,7 @@ uint64_t walked_key(const walk_frame_t *frame) {
     case WALK_COLLECTOR:
       return COLLECTOR_KEY;
     default:
-      return BUILTIN_KEY | frame->ffid;
+      return WALKED_BUILTIN | frame->ffid;
   }
 }
 

@@ -27,6 +27,7 @@ typedef struct {
   char text[WALKED_TEXT]; /* of a source, while it is looked at */
 } walked_cache_t;
 
+#define WALKED_BUILTIN ((uint64_t)1 << 63) /* of the key of a built-in function; the rest is its number */
 uint64_t walked_key(const walk_frame_t *frame);
 /* The live function and the line of the frame; 0 when the tables are full. */
 live_ref_t walked_function(struct vm *vm, walk_t *walk, const walk_frame_t *frame, int32_t *line);

@@ -2,8 +2,10 @@
 /* Keeping names; see table_names.h. */
 #include "attach/table_names.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "name/ffi_name.h"
 #include "profile/mem.h"
 
 #define BUILTIN_KEY ((uint64_t)1 << 63)
@@ -95,17 +97,32 @@ const char *table_names_find(const table_names_t *n, const walk_frame_t *frame) 
   return n->texts + slot->text;
 }
 
+static void add_hidden(table_names_t *n, uint16_t ffid, const char *name) {
+  walk_frame_t hidden = {.kind = WALK_BUILTIN, .ffid = ffid};
+  if (table_names_find(n, &hidden) == NULL) table_names_add(n, &hidden, NAME_INHERITED, name, strlen(name));
+}
+
 /* In every release the number of the function that is returned is the one before that of the function that returns it. */
-void table_names_add_hidden(table_names_t *n) {
+static void add_returned(table_names_t *n, uint16_t ffid, const char *name) {
   static const char *const makers[] = {"ipairs", "coroutine.wrap", "string.gmatch"};
+  for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
+    if (strcmp(name, makers[i]) == 0) add_hidden(n, ffid - 1, name);
+}
+
+static void add_ffi(table_names_t *n, uint16_t ffid, const char *name) {
+  if (strcmp(name, FFI_NAME_OF_LAST) != 0) return;
+  for (uint16_t less = 1; less <= FFI_NAMES && less < ffid; less++)
+    add_hidden(n, (uint16_t)(ffid - less), ffi_name(less));
+}
+
+void table_names_add_hidden(table_names_t *n) {
   for (uint16_t ffid = 2; ffid < 256; ffid++) {
-    walk_frame_t frame = {.kind = WALK_BUILTIN, .ffid = ffid},
-                 hidden = {.kind = WALK_BUILTIN, .ffid = ffid - 1};
-    const char *name = table_names_find(n, &frame);
-    for (size_t i = 0; name != NULL && i < sizeof makers / sizeof makers[0]; i++)
-      if (strcmp(name, makers[i]) == 0 && table_names_find(n, &hidden) == NULL) {
-        table_names_add(n, &hidden, NAME_INHERITED, makers[i], strlen(makers[i]));
-        break;
-      }
+    walk_frame_t frame = {.kind = WALK_BUILTIN, .ffid = ffid};
+    char name[NAME_BYTES];
+    const char *held = table_names_find(n, &frame);
+    if (held == NULL) continue;
+    snprintf(name, sizeof name, "%s", held); /* what is added may move it */
+    add_returned(n, ffid, name);
+    add_ffi(n, ffid, name);
   }
 }

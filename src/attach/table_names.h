@@ -37,7 +37,7 @@ void table_names_free(table_names_t *names);
 bool table_names_add(table_names_t *names, const walk_frame_t *frame, name_class_t class, const char *name,
                      size_t len);
 const char *table_names_find(const table_names_t *names, const walk_frame_t *frame);
-/* LuaJIT: the functions that ipairs, coroutine.wrap and string.gmatch return, which no table holds. */
+/* LuaJIT: what no table holds: the functions that ipairs, coroutine.wrap and string.gmatch return, the metamethods of cdata and ffi.C. */
 void table_names_add_hidden(table_names_t *names);
 
 bool name_is_better(name_class_t class, const char *name, size_t len, name_class_t than_class,

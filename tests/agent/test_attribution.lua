@@ -183,6 +183,24 @@ t.test("c_functions_have_their_library_name", function()
   end
 end)
 
+-- No table leads to these, and the module may be loaded after the profiler has looked through all of them.
+t.test("what_luajit_calls_c_functions_by", function()
+  if not t.is_luajit then return end
+  jit.off()
+  local ffi = require "ffi"
+  ffi.cdef "int abs(int);"
+  local C, array = ffi.C, ffi.new("int[100]")
+  pulse.start { cpu_hz = 500 }
+  repeat
+    for i = 0, 9999 do array[i % 100] = C.abs(array[99 - i % 100] - i) end
+  until pulse.status().samples >= 200
+  local profile = pulse.stop()
+  for _, name in ipairs { "cdata.__call", "cdata.__index", "cdata.__newindex" } do
+    t.truthy(t.functions(profile)[name], name .. " in\n" .. profile:folded())
+  end
+  jit.on()
+end)
+
 t.test("c_functions_by_the_interface", function()
   for _, case in ipairs(C_FUNCTIONS) do
     local name, body = case[1], case[2]

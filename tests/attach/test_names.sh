@@ -50,6 +50,30 @@ test_every_runtime() {
     is_there price "[C] in names_module.so"
   done
 }
+ffi_names_are_seen() {
+  stacks ';calls \(.*;cdata\.__call \('
+  stacks ';calls \(.*;clib\.__index \('
+  stacks ';fills \(.*;cdata\.__newindex \('
+  stacks ';fills \(.*;cdata\.__index \('
+}
+# What no table leads to.
+test_what_luajit_calls_c_functions_by() {
+  cat >ffi.lua <<'LUA'
+local ffi = require "ffi"
+ffi.cdef "int abs(int);"
+local C, array = ffi.C, ffi.new("int[100]")
+local function calls() local sum = 0 for i = 1, 1000 do sum = sum + C.abs(-i) end return sum end
+local function fills() for i = 1, 1000 do array[i % 100] = array[(i + 1) % 100] + 1 end return array end
+print("ready") io.flush()
+while true do calls() fills() end
+LUA
+  for engine in $(engines); do
+    start luajit -joff ffi.lua
+    until_printed ready
+    until_seen ffi_names_are_seen recorded -F 999 -p "$pid"
+    kill -KILL "$pid"
+  done
+}
 test_luajit_with_and_without_the_compiler() {
   local flag
   make_module luajit
