@@ -179,7 +179,10 @@ test_no_lua() {
 until_stopped() {
   until_busy "$(times "$2" 100)"
   : >stop
-  wait $recorder || fail "status: $(cat err)"
+  if ! wait $recorder; then # it may have been over before the recorder, for which there was no processor, looked into it
+    grep -q "no Lua was found" err || fail "status: $(cat err)"
+    : >err
+  fi
   rm stop
 }
 # named COUNT: so many samples, and the recorder had the time to read the names before all was over
