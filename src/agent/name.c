@@ -45,7 +45,8 @@ static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
 
 /* With ffi.cdef, whose key this is, come those that are in no table. A built-in function's key is its number. */
 static void offer_ffi(search_t *s, uint64_t key, size_t len) {
-  if ((key & WALKED_BUILTIN) == 0 || len != strlen(FFI_NAME_OF_LAST) || memcmp(s->name, FFI_NAME_OF_LAST, len) != 0)
+  if ((key & WALKED_BUILTIN) == 0 || len != strlen(FFI_NAME_OF_LAST) ||
+      memcmp(s->name, FFI_NAME_OF_LAST, len) != 0)
     return;
   for (uint32_t less = 1; less <= FFI_NAMES; less++)
     walked_announce(s->vm, key - less, ffi_name(less), strlen(ffi_name(less)), NAME_LOADED);
