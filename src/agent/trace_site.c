@@ -82,6 +82,6 @@ void site_frame(site_t *site) {
   site->frame = (walk_frame_t){.kind = WALK_C, .code = site->key};
   if (site->kind == SITE_LUA)
     site->frame = (walk_frame_t){.kind = WALK_LUA, .proto = site->key};
-  else if (site->key & SITE_BUILTIN_KEY)
+  else if (site->key & WALKED_BUILTIN)
     site->frame = (walk_frame_t){.kind = WALK_BUILTIN, .ffid = (uint16_t)(site->key & 0xff)};
 }

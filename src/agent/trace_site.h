@@ -12,8 +12,6 @@
 
 struct vm;
 
-#define SITE_BUILTIN_KEY WALKED_BUILTIN
-
 typedef enum { SITE_LUA, SITE_C, SITE_PSEUDO, SITE_KINDS } site_kind_t;
 
 typedef struct {
@@ -103,7 +101,7 @@ static inline void site_set_luajit(const layout_luajit_t *l, uint64_t function, 
   } else if (ffid == 1) {
     site_set_c(site_load64(function + l->function_code), site);
   } else {
-    site_set_c(SITE_BUILTIN_KEY | ffid, site);
+    site_set_c(WALKED_BUILTIN | ffid, site);
   }
 }
 
