@@ -177,9 +177,10 @@ THREADED  := threads tracing heap_threads life wall host_state
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
 	@:
 
-.SECONDARY: $(B)/obj/agent/rate_limit.o
 # of the agent, what has no Lua in it
-$(B)/tests/unit/%: tests/unit/%.c $(B)/obj/agent/rate_limit.o $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
+LUALESS := $(B)/obj/agent/rate_limit.o $(B)/obj/agent/heap_filter.o
+.SECONDARY: $(LUALESS)
+$(B)/tests/unit/%: tests/unit/%.c $(LUALESS) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Hosts that embed Lua, as a user's program would: the static library and Debian's liblua.

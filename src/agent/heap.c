@@ -12,7 +12,7 @@
 #include "agent/heap_site.h"
 #include "profile/mem.h"
 
-enum { STACK_WIPED = 768 };
+enum { STACK_WIPED = 768, CACHE_LINE = 64 };
 
 /* Of functions that are called millions of times a second, a frame pointer is a good part. */
 #if defined __GNUC__ && !defined __clang__
@@ -24,30 +24,6 @@ enum { STACK_WIPED = 768 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
 static heap_t *heaps;
 static _Atomic uint64_t sessions;
-
-/* -- the filter ------------------------------------------------------------------------------------------------- */
-
-static inline uint32_t filter_bit(uint64_t address) {
-  return (uint32_t)((address >> 3) * 0x9e3779b97f4a7c15u >> 48);
-}
-
-static inline bool may_be_followed(const heap_t *heap, uint64_t address) {
-  uint32_t bit = filter_bit(address);
-  return (heap->filter->bits[bit / 64] >> bit % 64 & 1) != 0;
-}
-
-static void filter_add(heap_t *heap, uint64_t address) {
-  uint32_t bit = filter_bit(address);
-  heap->filter->bits[bit / 64] |= (uint64_t)1 << bit % 64;
-  if (heap->filter->counts[bit] < UINT8_MAX) heap->filter->counts[bit]++;
-}
-
-/* The bit goes with the last block that has it: the address may be the next one to be handed out, again and again. */
-static void filter_remove(heap_t *heap, uint64_t address) {
-  uint32_t bit = filter_bit(address);
-  if (heap->filter->counts[bit] == UINT8_MAX) return; /* so many, or more: not known */
-  if (--heap->filter->counts[bit] == 0) heap->filter->bits[bit / 64] &= ~((uint64_t)1 << bit % 64);
-}
 
 /* -- events --------------------------------------------------------------------------------------------------------- */
 
@@ -61,8 +37,13 @@ void heap_leave(vm_t *vm, bool entered) {
   if (entered && vm->heap->interrupted) vm_let_in(vm);
 }
 
+static inline bool may_be_followed(const heap_t *heap, uint64_t address) {
+  return heap_filter_may_have(heap->filter, heap->filter_mask, address);
+}
+
 static void remove_block(heap_t *heap, uint64_t address) {
-  if (live_heap_remove(&heap->vm->live, address) && !heap->traced) filter_remove(heap, address);
+  if (live_heap_remove(&heap->vm->live, address) && !heap->traced)
+    heap_filter_remove(heap->filter, heap->filter_mask, address);
 }
 
 static void forget(heap_t *heap, uint64_t address, size_t size) {
@@ -74,6 +55,8 @@ static void forget(heap_t *heap, uint64_t address, size_t size) {
 
 static inline void count_free(heap_t *heap, size_t size) {
   heap->free_bytes += size;
+  /* Two additions to memory are less work than one of a vector that has to be put together first, as compilers would have it. */
+  __asm__ volatile("");
   heap->free_objects++;
 }
 
@@ -94,13 +77,14 @@ static void publish(heap_t *heap) {
 }
 
 /* A block grows, shrinks or moves: it is freed, and allocated anew. */
-static inline void count_realloc(heap_t *heap, const heap_request_t *request, const void *result) {
+static inline void count_realloc(heap_t *heap, const void *block, size_t old_size, size_t new_size,
+                                 const void *result) {
   live_heap_totals_t *totals = heap->totals;
-  count_free(heap, request->old_size);
+  count_free(heap, old_size);
   totals->realloc_total++;
-  if (request->new_size > request->old_size) totals->realloc_grow_total++;
-  if (request->new_size < request->old_size) totals->realloc_shrink_total++;
-  if ((uint64_t)(uintptr_t)result != request->address) totals->realloc_move_total++;
+  if (new_size > old_size) totals->realloc_grow_total++;
+  if (new_size < old_size) totals->realloc_shrink_total++;
+  if (result != block) totals->realloc_move_total++;
 }
 
 static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t size) {
@@ -109,7 +93,7 @@ static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t 
   heap_weigh(&heap->rate, size, &heap->random, &objects, &bytes);
   bool followed = live_heap_add(&heap->vm->live, site, address, objects, bytes);
   atomic_fetch_add_explicit(&heap->vm->samples, 1, memory_order_relaxed);
-  if (followed && !heap->traced) filter_add(heap, address);
+  if (followed && !heap->traced) heap_filter_add(heap->filter, &heap->filter_mask, address);
 }
 
 /* A block that is a sample, or that was one and changes its size. */
@@ -131,7 +115,8 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   if (request->address != 0) {
     if (heap->traced) heap_site_freed(heap, request->address, request->old_size);
     remove_block(heap, request->address);
-    count_realloc(heap, request, result);
+    count_realloc(heap, (const void *)(uintptr_t)request->address, request->old_size, request->new_size,
+                  result);
   }
   heap->alloc_objects++;
   if (heap->traced) heap_site_allocated(heap, request, (uint64_t)(uintptr_t)result);
@@ -141,20 +126,6 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   }
   publish(heap);
   heap_leave(vm, entered);
-  return result;
-}
-
-/* A block changes its size, and neither was a sample nor becomes one. */
-__attribute__((noinline)) static void *reallocate_unseen(heap_t *heap, const heap_request_t *request) {
-  void *result =
-      heap->allocate(heap->ud, (void *)(uintptr_t)request->address, request->old_size, request->new_size);
-  if (result == NULL) {
-    heap->left += (int64_t)request->new_size;
-    heap->totals->failed_total++;
-    return NULL;
-  }
-  heap->alloc_objects++;
-  count_realloc(heap, request, result);
   return result;
 }
 
@@ -175,21 +146,36 @@ __attribute__((noinline)) static void wipe_stack(void) {
   __asm__ volatile("" : : "r"(below) : "memory"); /* as if somebody read it */
 }
 
-__attribute__((noinline)) static void *allocate_not_plainly(heap_t *heap, void *block, size_t old_size,
-                                                            size_t new_size) {
-  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
-  if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
-  if (state == HEAP_PROBED) heap->was_called = true;
-  if (state != HEAP_ON) return heap->allocate(heap->ud, block, old_size, new_size);
+__attribute__((noinline)) static void *free_followed(heap_t *heap, void *block, size_t size) {
+  forget(heap, (uint64_t)(uintptr_t)block, size);
+  return heap->allocate(heap->ud, block, size, 0);
+}
+
+/* A sample, or a block that was one and changes its size. */
+__attribute__((noinline)) static void *allocate_sample(heap_t *heap, void *block, size_t old_size,
+                                                       size_t new_size) {
   heap_request_t request = {(uint64_t)(uintptr_t)block, old_size, new_size};
-  if (heap->left > 0 && !may_be_followed(heap, request.address)) return reallocate_unseen(heap, &request);
   wipe_stack();
   return allocate_seen(heap, &request);
 }
 
-__attribute__((noinline)) static void *free_followed(heap_t *heap, void *block, size_t size) {
-  forget(heap, (uint64_t)(uintptr_t)block, size);
-  return heap->allocate(heap->ud, block, size, 0);
+static void *allocate_traced(heap_t *heap, void *block, size_t old_size, size_t new_size) {
+  if (new_size != 0) {
+    heap->left -= (int64_t)new_size;
+    return allocate_sample(heap, block, old_size, new_size);
+  }
+  if (block == NULL) return heap->allocate(heap->ud, block, old_size, new_size);
+  count_free(heap, old_size);
+  return free_followed(heap, block, old_size);
+}
+
+__attribute__((noinline)) static void *allocate_not_sampling(heap_t *heap, void *block, size_t old_size,
+                                                             size_t new_size) {
+  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+  if (state == HEAP_TRACING) return allocate_traced(heap, block, old_size, new_size);
+  if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
+  if (state == HEAP_PROBED) heap->was_called = true;
+  return heap->allocate(heap->ud, block, old_size, new_size);
 }
 
 __attribute__((noinline)) static void *count_failure(heap_t *heap) {
@@ -199,11 +185,25 @@ __attribute__((noinline)) static void *count_failure(heap_t *heap) {
   return NULL;
 }
 
+/* A block changes its size, and neither was a sample nor becomes one. */
+LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block, size_t old_size,
+                                                       size_t new_size) {
+  if (may_be_followed(heap, (uint64_t)(uintptr_t)block))
+    return allocate_sample(heap, block, old_size, new_size);
+  heap->alloc_objects++;
+  heap->requested = new_size;
+  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  if (__builtin_expect(result == NULL, 0)) return count_failure(heap);
+  count_realloc(heap, block, old_size, new_size, result);
+  return result;
+}
+
 /* What a failure would have to undo is kept in the heap, not across the call. */
 LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *block, size_t old_size,
                                                           size_t new_size) {
   heap->left -= (int64_t)new_size;
-  if (heap->left <= 0 || block != NULL) return allocate_not_plainly(heap, block, old_size, new_size);
+  if (heap->left <= 0) return allocate_sample(heap, block, old_size, new_size);
+  if (block != NULL) return reallocate(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
   void *result = heap->allocate(heap->ud, block, old_size, new_size);
@@ -211,15 +211,15 @@ LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *bl
 }
 
 /* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere, by tail calls. */
-LEAN static void *allocate(void *ud, void *block, size_t old_size, size_t new_size) {
+LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate(void *ud, void *block, size_t old_size,
+                                                                size_t new_size) {
   heap_t *heap = ud;
-  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_ON, 0))
-    return allocate_not_plainly(heap, block, old_size, new_size);
+  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_SAMPLING, 0))
+    return allocate_not_sampling(heap, block, old_size, new_size);
   if (new_size != 0) return allocate_more(heap, block, old_size, new_size);
   if (block != NULL) {
     count_free(heap, old_size);
-    if (heap->traced || may_be_followed(heap, (uint64_t)(uintptr_t)block))
-      return free_followed(heap, block, old_size);
+    if (may_be_followed(heap, (uint64_t)(uintptr_t)block)) return free_followed(heap, block, old_size);
   }
   return heap->allocate(heap->ud, block, old_size, new_size);
 }
@@ -280,6 +280,16 @@ static void put_in_place(heap_t *heap, lua_State *L) {
   lua_setallocf(L, allocate, heap);
 }
 
+enum { HEAP_SIZE = sizeof(heap_t) + CACHE_LINE };
+
+static heap_t *new_heap(void) {
+  char *block = mem_alloc(HEAP_SIZE);
+  if (block == NULL) return NULL;
+  heap_t *heap = (heap_t *)(void *)(block + CACHE_LINE - (uintptr_t)block % CACHE_LINE);
+  heap->block = block;
+  return heap;
+}
+
 /* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. One that
  * the host has taken out meanwhile is left alone: it may put it back. */
 static heap_t *make_heap(vm_t *vm, lua_State *L) {
@@ -289,9 +299,9 @@ static heap_t *make_heap(vm_t *vm, lua_State *L) {
     put_in_place(heap, L);
     return heap;
   }
-  heap = vm_charge(vm, sizeof *heap) ? mem_alloc(sizeof *heap) : NULL;
+  heap = vm_charge(vm, HEAP_SIZE) ? new_heap() : NULL;
   if (heap == NULL) return NULL;
-  *heap = (heap_t){.vm = vm};
+  heap->vm = vm;
   enlist(heap);
   vm->heap = heap;
   put_in_place(heap, L);
@@ -315,6 +325,7 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->alloc_objects = heap->free_objects = heap->free_bytes = heap->granted = 0;
   heap->left = 0;
   heap->filter = heap_walk_filter(walk);
+  heap->filter_mask = HEAP_FILTER_FIRST - 1;
   heap->random.state = random_next(&vm->random);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
@@ -323,10 +334,14 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   return true;
 }
 
+static heap_state_t running_state(const heap_t *heap) {
+  return heap->traced ? HEAP_TRACING : HEAP_SAMPLING;
+}
+
 void heap_begin(vm_t *vm, lua_State *L) {
   heap_note_memory(vm, L);
   vm->heap->totals->vm_bytes_start = vm->heap->totals->vm_bytes;
-  atomic_store(&vm->heap->state, HEAP_ON);
+  atomic_store(&vm->heap->state, running_state(vm->heap));
 }
 
 void heap_stop(vm_t *vm, lua_State *L) {
@@ -350,12 +365,12 @@ void heap_forget(vm_t *vm) {
   if (heap == NULL || !heap->taken_out)
     return; /* one that is left in place serves until the last block is freed */
   delist(heap);
-  mem_free(heap);
+  mem_free(heap->block);
 }
 
 void heap_pause(vm_t *vm, bool pause) {
   if (vm->heap != NULL && atomic_load(&vm->heap->state) != HEAP_OFF)
-    atomic_store(&vm->heap->state, pause ? HEAP_PAUSED : HEAP_ON);
+    atomic_store(&vm->heap->state, (int)(pause ? HEAP_PAUSED : running_state(vm->heap)));
 }
 
 luapulse_gc_t heap_set_gc(vm_t *vm, luapulse_gc_t gc) {

@@ -13,6 +13,7 @@
 #ifndef LUAPULSE_AGENT_HEAP_H
 #define LUAPULSE_AGENT_HEAP_H
 
+#include "agent/heap_filter.h"
 #include "agent/heap_weight.h"
 #include "agent/vm.h"
 #include "profile/live_heap.h"
@@ -21,31 +22,25 @@ typedef enum {
   HEAP_OFF,    /* hands on */
   HEAP_PROBED, /* hands on, and tells that it was called */
   HEAP_PAUSED, /* and sees what is freed */
-  HEAP_ON
+  HEAP_SAMPLING,
+  HEAP_TRACING
 } heap_state_t;
-
-enum { HEAP_FILTER_BITS = 65536 };
-
-/* Blocks that are followed, by a hash of their addresses: without a bit for an address no block there is. */
-typedef struct {
-  uint64_t bits[HEAP_FILTER_BITS / 64];
-  uint8_t counts[HEAP_FILTER_BITS]; /* blocks for each bit; 255: so many, or more */
-} heap_filter_t;
 
 struct heap_walk; /* see heap_site.h */
 
 typedef struct heap {
-  /* what every allocation touches, in one cache line */
+  /* what every allocation touches, in one cache line (see new_heap) */
   lua_Alloc allocate; /* the host's … */
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
+  heap_filter_mask_t filter_mask;
   bool traced;
   bool
       interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
   int64_t left;    /* bytes until the next sample */
   uint64_t alloc_objects, free_objects, free_bytes;
+  heap_filter_t *filter; /* of the blocks that are followed */
 
-  heap_filter_t *filter;
   size_t requested; /* by the allocation under way */
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
@@ -57,6 +52,7 @@ typedef struct heap {
   bool taken_out;         /* by us, at the end of a session: it may be put in place again */
   uint64_t session;  /* its number in this process: what was left behind by an earlier one is told apart */
   struct heap *next; /* of all of them, for forked children */
+  void *block;       /* of memory that it lies in */
 } heap_t;
 
 /* Puts the wrapper in place, still handing on; L runs. False with a reason. May raise a Lua memory error. */

@@ -10,7 +10,8 @@
 #include "name/ffi_name.h"
 
 enum {
-  MAX_STEPS = 20000, /* table entries looked at in one search: about 2 ms */
+  MAX_STEPS = 20000,   /* table entries looked at in one search: about 2 ms */
+  MAX_COMPARED = 5000, /* modules that globals are compared with: a quarter of that */
   MAX_TABLES_DEEP = 3,
   MAX_NAME = 128,
   SHARE = 500 /* a search may cost 1/500 of the time */
@@ -19,8 +20,8 @@ enum {
 typedef struct {
   vm_t *vm;
   lua_State *L;
-  int steps;
-  bool module; /* the name begins with a module of package.loaded, not with a global */
+  int steps, compared; /* left */
+  bool module;         /* the name begins with a module of package.loaded, not with a global */
   char name[MAX_NAME];
 } search_t;
 
@@ -96,6 +97,45 @@ static void search_table(search_t *s, size_t len, int deep) {
   }
 }
 
+/* The table on top is a global, whose name is at the beginning of s->name: true when a module that is a part of it by name, as "vim.shared" is
+ * of "vim", is the same table. It goes by its own name then, and ranks as a module. */
+static bool is_filled_global(search_t *s, size_t len) {
+  lua_State *L = s->L;
+  bool found = false;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->loaded_ref);
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    size_t module_len;
+    const char *module =
+        lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &module_len) : NULL; /* no number: see above */
+    s->compared--;
+    found |= module != NULL && module_len > len && module[len] == '.' && memcmp(module, s->name, len) == 0 &&
+             lua_rawequal(L, -1, -4);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return found;
+}
+
+/* Those of the globals on top that modules fill. */
+static void search_filled_globals(search_t *s) {
+  lua_State *L = s->L;
+  if (!lua_checkstack(L, 6)) return;
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    if (s->steps-- <= 0 || s->compared <= 0) {
+      lua_pop(L, 2);
+      return;
+    }
+    size_t len;
+    const char *key =
+        lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1) ? lua_tolstring(L, -2, &len) : NULL;
+    if (key != NULL && is_identifier(key, len) && extend(s, 0, key, len) > 0 && is_filled_global(s, len))
+      search_table(s, len, MAX_TABLES_DEEP - 1);
+    lua_pop(L, 1);
+  }
+}
+
 static void search_loaded(search_t *s) {
   lua_State *L = s->L;
   lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->loaded_ref);
@@ -111,6 +151,10 @@ static void search_loaded(search_t *s) {
       s->module = strcmp(module, "_G") != 0;
       size_t start = s->module && is_identifier(module, len) ? extend(s, 0, module, len) : 0;
       if (start > 0 || !s->module) search_table(s, start, MAX_TABLES_DEEP - 1);
+      if (!s->module) {
+        s->module = true;
+        search_filled_globals(s);
+      }
     } else if (lua_type(L, -2) == LUA_TSTRING && lua_isfunction(L, -1)) { /* a module that is a function */
       size_t len;
       const char *module = lua_tolstring(L, -2, &len);
@@ -182,7 +226,7 @@ void name_announce_hidden(vm_t *vm, lua_State *host) {
 void name_search(vm_t *vm, lua_State *L) {
   if (!vm->names_wanted || vm->now < vm->names_due) return;
   uint64_t start = time_monotonic();
-  search_t search = {.vm = vm, .L = L, .steps = MAX_STEPS};
+  search_t search = {.vm = vm, .L = L, .steps = MAX_STEPS, .compared = MAX_COMPARED};
   search_loaded(&search);
   uint64_t end = time_monotonic();
   vm->names_due = end + (end - start) * SHARE;

@@ -27,9 +27,9 @@ static size_t append_hex(char *name, size_t size, size_t len, uint64_t number) {
   return append(name, size, len, digits);
 }
 
-#ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
-extern __typeof(_dl_find_object) _dl_find_object
-    __attribute__((weak)); /* the module loads on older ones too */
+#ifdef DLFO_STRUCT_HAS_EH_DBASE                  /* glibc 2.35 */
+extern __typeof(_dl_find_object) _dl_find_object /* NOLINT(readability-redundant-declaration) */
+    __attribute__((weak));                       /* the module loads on older ones too */
 
 typedef struct {
   const ElfW(Sym) * symbols;

@@ -441,6 +441,7 @@ COLD void trace_take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
     trace_skip(t, now); /* nobody saw who resumed it: C code did, at some time of its own */
   else if (t->rules == TRACE_BY_NUMBER)
     settle_array(t, site.id, ar->event == LUA_HOOKCALL);
+  if (t->current == NULL) return; /* no room for a coroutine, and none that it could count for */
   trace_charge(t, now);
   switch (ar->event) {
     case LUA_HOOKRET:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether PUC Lua's collector is at work. From 5.4.3 on its VM tells (walk_is_collecting()), before it does not: then where its code is tells,
- * by symbols. Stripped programs have none, unless their debug files are installed.
+/* Whether PUC Lua's collector is at work. From 5.4.3 on its VM tells (walk_is_collecting()), before it does not. In all versions where its code is
+ * tells: by symbols, or where there are none by who calls whom, from the functions on that others may link with (call_graph.h).
  *
  * Limit: what the collector calls elsewhere (free, for one) is not in its code; of what the VM tells, the beginning of a collection of the young and
  * the change to that kind are missing. So it is the least that it takes. */

@@ -135,11 +135,11 @@ static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name
 
 /* -- all functions --------------------------------------------------------------------------------------------------- */
 
-static bool each_function(Elf *elf, uint64_t bias, elf_each_t *each, void *context) {
+bool elf_each_function(Elf *elf, uint32_t section_type, uint64_t bias, elf_each_t *each, void *context) {
   GElf_Shdr header;
   bool any = false;
   for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section)) != NULL;) {
-    if (gelf_getshdr(section, &header) == NULL || header.sh_type != SHT_SYMTAB) continue;
+    if (gelf_getshdr(section, &header) == NULL || header.sh_type != section_type) continue;
     Elf_Data *data = elf_getdata(section, NULL);
     size_t count = data != NULL && header.sh_entsize > 0 ? header.sh_size / header.sh_entsize : 0;
     for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
@@ -156,22 +156,37 @@ static bool each_function(Elf *elf, uint64_t bias, elf_each_t *each, void *conte
   return any;
 }
 
-void elf_functions(const map_t *map, uint64_t known, pid_t pid, elf_each_t *each, void *context) {
+void elf_file(const map_t *map, uint64_t known, pid_t pid, elf_use_t *use, void *context) {
   char path[PATH_MAX + 64];
   uint64_t address;
   maps_open_path(map, pid, path, sizeof path);
   file_t file = open_file(path);
-  if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address)) {
-    uint64_t bias = known - address;
-    bool any = each_function(file.elf, bias, each, context);
-    for (int here = 0; here < 2 && !any; here++) {
-      if (!debug_file_path(file.elf, pid, here, path, sizeof path)) break;
-      file_t debug = open_file(path);
-      any = debug.elf != NULL && each_function(debug.elf, bias, each, context);
-      close_file(&debug);
-    }
-  }
+  if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address))
+    use(context, file.elf, known - address);
   close_file(&file);
+}
+
+typedef struct {
+  pid_t pid;
+  elf_each_t *each;
+  void *context;
+} asking_t;
+
+static void use_symbols(void *context, Elf *elf, uint64_t bias) {
+  const asking_t *a = context;
+  char path[PATH_MAX];
+  bool any = elf_each_function(elf, SHT_SYMTAB, bias, a->each, a->context);
+  for (int here = 0; here < 2 && !any; here++) {
+    if (!debug_file_path(elf, a->pid, here, path, sizeof path)) break;
+    file_t debug = open_file(path);
+    any = debug.elf != NULL && elf_each_function(debug.elf, SHT_SYMTAB, bias, a->each, a->context);
+    close_file(&debug);
+  }
+}
+
+void elf_functions(const map_t *map, uint64_t known, pid_t pid, elf_each_t *each, void *context) {
+  asking_t asking = {pid, each, context};
+  elf_file(map, known, pid, use_symbols, &asking);
 }
 
 /* -- C++ -------------------------------------------------------------------------------------------------------------- */

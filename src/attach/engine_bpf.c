@@ -280,7 +280,7 @@ static bool describe(engine_bpf_t *e, const runtimes_t *runtimes, bpf_target_t *
     if (runtime->layout->family != LAYOUT_LUAJIT) continue;
     target->vm_low = runtime->vm_low;
     target->vm_high = runtime->vm_high;
-    if (runtime->vms->count > 0) target->global = runtime->vms->vms[0].global;
+    if (runtime->vms != NULL && runtime->vms->count > 0) target->global = runtime->vms->vms[0].global;
   }
   target->others = vms != 1;
   return true;

@@ -43,7 +43,7 @@ struct recording {
   symbols_t *symbols;
   uint32_t outside, unreadable, overflow; /* stacks */
   uint32_t truncated;                     /* frame */
-  uint32_t key_pid, key_tid, key_thread, key_process, key_nspid, key_vmstate, key_trace;
+  uint32_t key_pid, key_tid, key_thread, key_comm, key_nspid, key_vmstate, key_trace;
   thread_name_t *threads;
   char luas[LUAS]; /* "Lua 5.4.4, LuaJIT 2.1" */
   int64_t began;   /* when the first target was found: CLOCK_MONOTONIC, ns; 0: none was yet */
@@ -78,7 +78,7 @@ static void begin_profile(recording_t *r) {
   r->key_pid = profile_cstring(p, "pid");
   r->key_tid = profile_cstring(p, "tid");
   r->key_thread = profile_cstring(p, "thread");
-  r->key_process = profile_cstring(p, "process");
+  r->key_comm = profile_cstring(p, "comm");
   r->key_nspid = profile_cstring(p, "nspid");
   r->key_vmstate = profile_cstring(p, "vmstate");
   r->key_trace = profile_cstring(p, "trace");
@@ -251,7 +251,7 @@ static uint32_t labels_of(recording_t *r, const engine_sample_t *sample) {
   if (thread->name != 0 && thread->name != PROFILE_NONE)
     labels[count++] = (profile_label_t){.key = r->key_thread, .str = thread->name};
   if (thread->process != 0 && thread->process != PROFILE_NONE)
-    labels[count++] = (profile_label_t){.key = r->key_process, .str = thread->process};
+    labels[count++] = (profile_label_t){.key = r->key_comm, .str = thread->process};
   if (thread->inner != 0 && thread->inner != sample->origin.pid)
     labels[count++] = (profile_label_t){.key = r->key_nspid, .num = thread->inner};
   if (sample->vmstate != WALK_VM_NONE && sample->vmstate <= WALK_VM_EXIT)

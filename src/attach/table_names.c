@@ -28,7 +28,7 @@ static uint64_t key_of(const walk_frame_t *frame) {
 bool name_is_better(name_class_t class, const char *name, size_t len, name_class_t than_class,
                     const char *than, size_t than_len) {
   if (class != than_class) return class < than_class;
-  if (len != than_len) return len < than_len;
+  if (len != than_len || len == 0) return len < than_len;
   return memcmp(name, than, len) < 0;
 }
 
@@ -65,6 +65,7 @@ static bool set_text(table_names_t *n, table_name_t *slot, const char *name, siz
     slot->text = (uint32_t)n->text_bytes;
     n->text_bytes += len + 1;
   }
+  if (n->texts == NULL) return false; /* never: who has a key has a text */
   memcpy(n->texts + slot->text, name, len);
   n->texts[slot->text + len] = '\0';
   slot->len = (uint8_t)len;

@@ -203,10 +203,24 @@ static void add_root(search_t *s, uint64_t table, name_class_t class, const char
   push(s, &root);
 }
 
+/* A global that a part of it fills, as "vim.shared" does "vim", goes by its own name. */
+static void add_filled_globals(search_t *s, const table_entry_t *parts, size_t count) {
+  table_t table;
+  if (s->globals == 0 || !read_entries(s, s->globals, ROOT_NODES, &table)) return;
+  for (size_t p = 0; p < count && clock_now() <= s->deadline; p++)
+    for (size_t i = 0; i < s->entry_count; i++) {
+      const table_entry_t *global = &s->entries[i];
+      if (global->value.kind == VALUE_TABLE && global->value.at == parts[p].value.at &&
+          global->len == strcspn(parts[p].text, ".") && memcmp(global->text, parts[p].text, global->len) == 0)
+        add_root(s, global->value.at, NAME_OF_MODULE, global->text, ".");
+    }
+}
+
 /* package.loaded: modules that are tables, and such that are functions. */
 static void add_modules(search_t *s, uint64_t loaded) {
   table_t table;
   const waiting_t nowhere = {.class = NAME_OF_MODULE};
+  size_t part_count = 0;
   if (!visit(s, loaded) || !read_entries(s, loaded, ROOT_NODES, &table)) return;
   for (size_t i = 0; i < s->entry_count; i++) {
     const table_entry_t *entry = &s->entries[i];
@@ -214,7 +228,15 @@ static void add_modules(search_t *s, uint64_t loaded) {
       offer(s, &nowhere, entry);
     else if (!is_named(entry, "_G"))
       add_root(s, entry->value.at, NAME_OF_MODULE, entry->text, ".");
+    if (entry->value.kind == VALUE_TABLE && strchr(entry->text, '.') != NULL)
+      s->entries[part_count++] = *entry;
   }
+  if (part_count == 0) return;
+  table_entry_t *parts = s->entries;
+  s->entries = NULL;
+  s->entry_room = 0;
+  add_filled_globals(s, parts, part_count);
+  mem_free(parts);
 }
 
 /* Redis keeps scripts by their SHA1, as EVALSHA knows them: "f_89b0…" is named as the chunk is, "user_script:89b0…". */

@@ -43,6 +43,10 @@ bool cli_parse_word(const char *text, const char *words, unsigned *place) {
   return false;
 }
 
+bool cli_parse_optional_word(const char *text, const char *words, unsigned *place) {
+  return text == NULL || cli_parse_word(text, words, place);
+}
+
 bool cli_parse_size(const char *text, int64_t *bytes) {
   static const char suffixes[] = "kMG";
   char *end;

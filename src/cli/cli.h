@@ -48,6 +48,8 @@ bool cli_parse_number(const char *text, unsigned least, unsigned most, unsigned 
 bool cli_parse_size(const char *text, int64_t *bytes);
 /* The place of a word in a list of words, each ended by a NUL, the list by an empty one. */
 bool cli_parse_word(const char *text, const char *words, unsigned *place);
+/* Likewise; without a text the place stays as it is. */
+bool cli_parse_optional_word(const char *text, const char *words, unsigned *place);
 /* The sample type of that name, NULL meaning the profile's own; what was freed is computed on demand, see heap_types.h. False after
  * it said what is wrong. */
 bool cli_choose_type(const char *command, const char *path, profile_t *profile, const char *name,

@@ -19,7 +19,7 @@ static int print_help(void) {
       "  -s, --sample TYPE    the sample type that OUT shows, in folded stacks and text the only one\n"
       "                       (default: the profile's own); of a heap profile also free_space and\n"
       "                       free_objects: allocated less in use\n"
-      "  -w, --where KEY=VALUE  only samples with this label: pid=12, process=nginx, ...; may be given\n"
+      "  -w, --where KEY=VALUE  only samples with this label: pid=12, comm=nginx, ...; may be given\n"
       "                       several times\n"
       "  -h, --help           this\n\n"
       "Formats:\n",

@@ -22,7 +22,7 @@ static const char help[] =
     "  -l, --lines         by line instead of by function\n"
     "  -t, --tree          callers to callees, as a tree\n"
     "  -k, --peek NAME     functions whose name contains NAME, with callers and callees\n"
-    "  -w, --where KEY=VALUE  only samples with this label: pid=12, process=nginx, vmstate=gc, ...; may be\n"
+    "  -w, --where KEY=VALUE  only samples with this label: pid=12, comm=nginx, vmstate=gc, ...; may be\n"
     "                      given several times\n"
     "  -h, --help          this\n\n"
     "Examples:\n"

@@ -231,7 +231,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         break;
       case HEAP:
         word = LUAPULSE_COLLECTION_SAMPLING;
-        if (optarg != NULL && !cli_parse_word(optarg, "sampling\0tracing\0", &word))
+        if (!cli_parse_optional_word(optarg, "sampling\0tracing\0", &word))
           return refuse(status, cli_usage("run", "--heap takes =sampling or =tracing, not '%s'", optarg));
         run->asked |= LUAPULSE_FEATURE_HEAP;
         o->heap_mode = (luapulse_collection_mode_t)word;

@@ -37,7 +37,7 @@ size_t text_put_calls_head(const text_table_t *table) {
   if (table->calls_of_row == NULL) return 0;
   sink_format(table->sink, "%*s%*s%*s%*s", TEXT_VALUE_COLUMNS, "calls", TEXT_VALUE_COLUMNS, "mean",
               TEXT_VALUE_COLUMNS, "min", TEXT_VALUE_COLUMNS, "max");
-  return 4 * TEXT_VALUE_COLUMNS;
+  return (size_t)4 * TEXT_VALUE_COLUMNS;
 }
 
 /* Each in a unit of its own: the shortest call and the longest are often powers of ten apart. */
@@ -53,5 +53,5 @@ size_t text_put_calls(const text_table_t *table, const text_calls_t *calls, int6
   put_time(table, calls->calls > 0, calls->calls > 0 ? inclusive / calls->calls : 0);
   put_time(table, calls->min != 0, calls->min);
   put_time(table, calls->max != 0, calls->max);
-  return 4 * TEXT_VALUE_COLUMNS;
+  return (size_t)4 * TEXT_VALUE_COLUMNS;
 }

@@ -8,6 +8,8 @@
 enum { INSTRUCTION = 4 /* bytes, in all of them */ };
 
 WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+/* So many of its bytes are read. */
+WALK_PLACE uint32_t puc_state_bytes(walk_t *walk);
 WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global);
 WALK_PLACE bool puc_is_collecting(walk_t *walk, uint64_t global);
 /* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */

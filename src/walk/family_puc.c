@@ -42,6 +42,10 @@ WALK_PLACE bool puc_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk
   return true;
 }
 
+WALK_PLACE uint32_t puc_state_bytes(walk_t *walk) {
+  return head_bytes(&layout_of(walk)->puc);
+}
+
 WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   uint64_t main = 0;

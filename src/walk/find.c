@@ -124,23 +124,45 @@ static inline bool is_plausible(const walk_t *walk, uint64_t word) {
          (!walk->stack_known || word < walk->registers.sp - 65536 || word >= walk->stack_high);
 }
 
-/* What is plausible is read. True when there is a state, running here or not. */
-WALK_APART bool look_at(walk_t *walk, uint64_t word) {
-  if (!walk_given(walk) || walk->looks == 0) return false;
+/* False when the word was looked at before. */
+static inline bool is_new(walk_t *walk, uint64_t word) {
   uint64_t *recent = &walk->recent[walk_word_slot(word) % WALK_WORDS];
-  if (*recent == word) return false;
-#if !defined __bpf__
-  uint64_t *ruled_out = walk->ruled_out != NULL ? &walk->ruled_out[walk_word_slot(word)] : NULL;
-  if (ruled_out != NULL && *ruled_out == word) return false;
-#endif
+  if (*recent == word || walk->looks == 0) return false;
   *recent = word;
   walk->looks--;
-  bool is_state = consider(walk, word, WALK_GUESS, true);
-#if !defined __bpf__
-  if (!is_state && ruled_out != NULL) *ruled_out = word;
-#endif
-  return is_state;
+  return true;
 }
+
+/* What is plausible is read: in BPF at once, in user space by few calls of the kernel. */
+#if defined __bpf__
+WALK_APART bool look_at(walk_t *walk, uint64_t word) {
+  return walk_given(walk) && is_new(walk, word) && consider(walk, word, WALK_GUESS, true);
+}
+
+static inline void look_now(walk_t *walk) {
+  (void)walk;
+}
+#else
+static void look_now(walk_t *walk) {
+  walk_memory_t *memory = walk->memory;
+  bool foreseen = memory->foresee != NULL && walk->soon_count > 1;
+  if (foreseen) memory->foresee(memory, walk->soon, walk->soon_count, walk_state_bytes(walk));
+  for (uint32_t i = 0; i < walk->soon_count; i++) {
+    uint64_t word = walk->soon[i];
+    bool is_state = consider(walk, word, WALK_GUESS, true);
+    if (!is_state && walk->ruled_out != NULL) walk->ruled_out[walk_word_slot(word)] = word;
+  }
+  walk->soon_count = 0;
+  if (foreseen) memory->foresee(memory, NULL, 0, 0);
+}
+
+static void look_at(walk_t *walk, uint64_t word) {
+  if (walk->ruled_out != NULL && walk->ruled_out[walk_word_slot(word)] == word) return;
+  if (!is_new(walk, word) || is_known(walk, word)) return;
+  walk->soon[walk->soon_count++] = word;
+  if (walk->soon_count == WALK_FORESEEN) look_now(walk);
+}
+#endif
 
 /* LuaJIT with 32-bit references keeps two of them in a word. */
 static inline void look_at_word(walk_t *walk, uint64_t word) {
@@ -197,7 +219,8 @@ static long step_scan(uint32_t i, void *context) {
   count = walk_bounded(count, WALK_WORDS);
   if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
   for (uint32_t k = 0; k < WALK_WORDS && k < count; k++)
-    if (may_be_in_cframe(walk, scan->at + 8 * k, k, count)) look_at_word(walk, walk->words[k]);
+    if (may_be_in_cframe(walk, scan->at + (uint64_t)8 * k, k, count)) look_at_word(walk, walk->words[k]);
+  look_now(walk);
   scan->at += sizeof walk->words;
   return 0;
 }
@@ -228,6 +251,7 @@ static void find_innermost(walk_t *walk) {
   if (is_settled(walk)) return;
   for (uint32_t i = 0; i < WALK_MAX_REGISTERS && i < walk->registers.count; i++)
     if (is_plausible(walk, walk->registers.values[i])) look_at(walk, walk->registers.values[i]);
+  look_now(walk);
   if (!is_settled(walk)) scan_stack(walk, walk->registers.sp, 0);
 }
 
@@ -306,6 +330,7 @@ WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
   keep_last(walk);
   walk->state_count = 0;
   walk->looks = WALK_MAX_LOOKS;
+  walk->soon_count = 0;
   find_innermost(walk);
   if (walk->state_count == 0) return WALK_NO_STATE;
   walk_loop(WALK_MAX_STATES, step_resumers, &scan);

@@ -16,11 +16,15 @@ typedef enum {
 /* Places that are read from their top downwards, piece by piece: worth fetching in larger pieces. */
 typedef enum { WALK_SLOTS, WALK_CALLS, WALK_REGIONS } walk_region_t;
 
+enum { WALK_FORESEEN = 16 /* at most */ };
+
 typedef struct walk_memory {
   /* Copies [from, from + len); false when some of it cannot be read. */
   bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);
   /* Reads of the region will lie in [low, high), going down. May be NULL. */
   void (*expect)(struct walk_memory *memory, walk_region_t region, uint64_t low, uint64_t high);
+  /* Guesses that will be read next, `len` bytes of each; none: those have been read. May be NULL. */
+  void (*foresee)(struct walk_memory *memory, const uint64_t *addresses, uint32_t count, uint32_t len);
   /* What was read may have been kept, and is to be read anew: the process may have run. NULL: nothing is kept. */
   void (*forget)(struct walk_memory *memory);
   bool direct; /* what is live may be loaded where it is: the own process, which stands still */

@@ -10,16 +10,25 @@
 
 enum { PAGE = 4096 };
 
+/* errno stays as it was: walks in an allocator are in the midst of the host's code. */
+static ssize_t copy_by_kernel(const memory_own_t *own, const struct iovec *to, const struct iovec *from,
+                              unsigned long count) {
+  int kept = errno;
+  ssize_t bytes = process_vm_readv(own->pid, to, count, from, count, 0);
+  errno = kept;
+  return bytes;
+}
+
 static bool read_by_kernel(const memory_own_t *own, void *to, uint64_t from, size_t len) {
   struct iovec local = {to, len}, remote = {(void *)(uintptr_t)from, len};
-  return process_vm_readv(own->pid, &local, 1, &remote, 1, 0) == (ssize_t)len;
+  return copy_by_kernel(own, &local, &remote, 1) == (ssize_t)len;
 }
 
 /* Asks the kernel to set the signal mask from there, in a way there is none of. It reads the set first: EFAULT where that cannot be
  * done, EINVAL where it can, and nothing is changed. That takes a fifth of the time of a read through the kernel. */
 static bool is_readable(uint64_t address) {
   enum { NO_SUCH_WAY = -1, SET_BYTES = 8 };
-  int kept = errno; /* walks in an allocator are in the midst of the host's code */
+  int kept = errno;
   bool readable =
       syscall(SYS_rt_sigprocmask, NO_SUCH_WAY, (void *)(uintptr_t)address, NULL, SET_BYTES) == -1 &&
       errno == EINVAL;
@@ -52,15 +61,23 @@ __attribute__((no_sanitize("address", "thread"))) static inline void load(void *
   for (; i < len; i++) target[i] = source[i];
 }
 
-/* The first read of a page asks the kernel, the others need not. */
-static bool read_page(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
-  uint64_t page = from / PAGE, *slot = &own->pages[page % MEMORY_PAGES];
-  if (*slot == page && (from + len - 1) / PAGE == page) {
-    load(to, from, len);
-    return true;
+static const memory_span_t *span_of(const memory_foreseen_t *f, uint64_t from, uint32_t len) {
+  for (uint32_t i = 0; i < f->count; i++)
+    if (from >= f->spans[i].start && from + len <= f->spans[i].start + f->spans[i].len) return &f->spans[i];
+  return NULL;
+}
+
+/* Any thread may unmap what a guess leads to, so that is never loaded, but where the VM has led as well. */
+static bool read_guess(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
+  const memory_span_t *span = span_of(&own->foreseen, from, len);
+  if (span != NULL) {
+    if (span->is_readable) memcpy(to, own->foreseen.bytes + span->offset + (from - span->start), len);
+    return span->is_readable;
   }
-  if (!read_by_kernel(own, to, from, len)) return false;
-  *slot = page;
+  uint64_t page = from / PAGE;
+  if (own->pages[page % MEMORY_PAGES] != page || (from + len - 1) / PAGE != page)
+    return read_by_kernel(own, to, from, len);
+  load(to, from, len);
   return true;
 }
 
@@ -99,7 +116,7 @@ __attribute__((noinline)) static bool read_slowly(memory_own_t *own, void *to, u
     copy(to, window->bytes + (from - window->start), len);
     return true;
   }
-  return own->strict ? read_by_kernel(own, to, from, len) : read_page(own, to, from, len);
+  return own->strict ? read_by_kernel(own, to, from, len) : read_guess(own, to, from, len);
 }
 
 static bool is_mapped_while_calm(const memory_own_t *own, uint64_t from, uint32_t len) {
@@ -132,6 +149,67 @@ static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t le
   return read_slowly(own, to, from, len);
 }
 
+/* The copies go, too: they must not be taken for what they are copies of. */
+static void forget_foreseen(memory_foreseen_t *f) {
+  memset(f->bytes, 0, f->used);
+  f->count = f->used = 0;
+}
+
+/* What lies close together in a page is read in one piece; what lies further apart is not worth the bytes between, which are no longer in
+ * the processor's cache. False without room. Addresses come sorted. */
+static bool add_foreseen(memory_foreseen_t *f, uint64_t address, uint32_t len) {
+  memory_span_t *last = f->count > 0 ? &f->spans[f->count - 1] : NULL;
+  bool joins = last != NULL && (address + len - 1) / PAGE == last->start / PAGE &&
+               address <= last->start + last->len + MEMORY_CLOSE;
+  uint64_t end = joins && last->start + last->len > address + len ? last->start + last->len : address + len;
+  uint32_t more = joins ? (uint32_t)(end - last->start) - last->len : len;
+  if (more > MEMORY_FORESEEN - f->used) return false;
+  if (joins)
+    last->len += more;
+  else
+    f->spans[f->count++] = (memory_span_t){.start = address, .len = len, .offset = f->used};
+  f->used += more;
+  return true;
+}
+
+static void sort(uint64_t *values, uint32_t count) {
+  for (uint32_t i = 1; i < count; i++) {
+    uint64_t value = values[i];
+    uint32_t at = i;
+    for (; at > 0 && values[at - 1] > value; at--) values[at] = values[at - 1];
+    values[at] = value;
+  }
+}
+
+/* One call reads all up to the first that cannot be read, and another one what is behind it. */
+static void fetch(memory_own_t *own) {
+  memory_foreseen_t *f = &own->foreseen;
+  struct iovec to[WALK_FORESEEN], from[WALK_FORESEEN];
+  for (uint32_t i = 0; i < f->count; i++) {
+    to[i] = (struct iovec){f->bytes + f->spans[i].offset, f->spans[i].len};
+    from[i] = (struct iovec){(void *)(uintptr_t)f->spans[i].start, f->spans[i].len};
+  }
+  for (uint32_t i = 0; i < f->count; i++) {
+    ssize_t bytes = copy_by_kernel(own, to + i, from + i, f->count - i);
+    for (; i < f->count && bytes >= (ssize_t)f->spans[i].len; i++) {
+      f->spans[i].is_readable = true;
+      bytes -= (ssize_t)f->spans[i].len;
+    }
+  }
+}
+
+static void foresee(walk_memory_t *memory, const uint64_t *addresses, uint32_t count, uint32_t len) {
+  memory_own_t *own = (memory_own_t *)memory;
+  uint64_t sorted[WALK_FORESEEN];
+  forget_foreseen(&own->foreseen);
+  if (own->strict || count == 0 || count > WALK_FORESEEN || len == 0 || len > PAGE) return;
+  memcpy(sorted, addresses, count * sizeof addresses[0]);
+  sort(sorted, count);
+  for (uint32_t i = 0; i < count; i++)
+    if (!add_foreseen(&own->foreseen, sorted[i], len)) break;
+  fetch(own);
+}
+
 static void expect(walk_memory_t *memory, walk_region_t region, uint64_t low, uint64_t high) {
   memory_own_t *own = (memory_own_t *)memory;
   memory_window_t *window = &own->windows[region];
@@ -142,7 +220,7 @@ static void expect(walk_memory_t *memory, walk_region_t region, uint64_t low, ui
 }
 
 void memory_own_init(memory_own_t *own, pid_t pid) {
-  own->memory = (walk_memory_t){.read = read_own, .expect = expect};
+  own->memory = (walk_memory_t){.read = read_own, .expect = expect, .foresee = foresee};
   own->pid = pid;
   own->may_ask = is_readable((uint64_t)(uintptr_t)own) && !is_readable(PAGE);
   memory_own_begin(own, true, 0, 0);
@@ -161,6 +239,7 @@ void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64
   own->calm = own->memory.direct = false;
   own->stack_low = stack_low;
   own->stack_high = stack_high;
+  forget_foreseen(&own->foreseen);
   memset(own->pages, 0, sizeof own->pages);
   for (int i = 0; i < WALK_REGIONS; i++)
     own->windows[i].low = own->windows[i].high = own->windows[i].start = own->windows[i].len = 0;

@@ -2,7 +2,7 @@
 /* The memory of the own process, read in a signal handler or by another thread of it.
  *
  * Guesses are read through the kernel (process_vm_readv), which fails where a load would fault: no fault handler, so the
- * host's is its own. Where the VM leads, the kernel is asked once for each page whether it can be read. What live objects lead to is
+ * host's is its own. Several that are foreseen take one call. Where the VM leads, the kernel is asked once for each page whether it can be read. What live objects lead to is
  * loaded directly. Unless `strict`: then the VM may run on meanwhile, and everything goes through the kernel. Async-signal-safe; one user at a time. */
 #ifndef LUAPULSE_WALK_MEMORY_OWN_H
 #define LUAPULSE_WALK_MEMORY_OWN_H
@@ -11,7 +11,12 @@
 
 #include "walk/memory.h"
 
-enum { MEMORY_WINDOW = 16384, MEMORY_PAGES = 64 };
+enum {
+  MEMORY_WINDOW = 16384,
+  MEMORY_PAGES = 64,
+  MEMORY_CLOSE = 128, /* bytes between guesses that are read in one piece */
+  MEMORY_FORESEEN = WALK_FORESEEN * (192 + MEMORY_CLOSE) /* of structures that a walk reads */
+};
 
 typedef struct {
   uint64_t low, high; /* where reads are expected */
@@ -19,6 +24,19 @@ typedef struct {
   uint32_t len;       /* 0: nothing */
   uint8_t bytes[MEMORY_WINDOW];
 } memory_window_t;
+
+/* A piece of one page, or what goes on in the next. */
+typedef struct {
+  uint64_t start;
+  uint32_t len, offset; /* in bytes[] */
+  bool is_readable;
+} memory_span_t;
+
+typedef struct {
+  memory_span_t spans[WALK_FORESEEN]; /* by address */
+  uint32_t count, used;
+  uint8_t bytes[MEMORY_FORESEEN];
+} memory_foreseen_t;
 
 typedef struct {
   walk_memory_t memory; /* first */
@@ -30,6 +48,7 @@ typedef struct {
   uint64_t vm_low, vm_high;       /* … and so is this */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
+  memory_foreseen_t foreseen; /* by guesses */
   uint64_t pages
       [MEMORY_PAGES]; /* known in this walk to be mapped, because the thread that would unmap is this one */
 } memory_own_t;

@@ -13,6 +13,10 @@ WALK_PLACE bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, wal
   return is_puc(walk) ? puc_state(walk, state, trust, out) : luajit_state(walk, state, trust, out);
 }
 
+WALK_PLACE uint32_t walk_state_bytes(walk_t *walk) {
+  return is_puc(walk) ? puc_state_bytes(walk) : layout_of(walk)->luajit.state_size;
+}
+
 WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global) {
   return is_puc(walk) ? puc_main_of(walk, global) : luajit_main_of(walk, global);
 }

@@ -194,6 +194,8 @@ typedef struct walk {
   } window;                       /* BPF: of the Lua stack that is being read */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
   uint32_t looks;                 /* left to take: so many words are read for lua_States in a walk, no more */
+  uint64_t soon[WALK_FORESEEN];   /* words that are to be looked at, together */
+  uint32_t soon_count;
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;
 
@@ -258,6 +260,9 @@ WALK_PLACE uint64_t walk_main_of(walk_t *walk, uint64_t global);
 WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global);
 /* Reads the lua_State at `state`; false when there is none. place is 0 when it does not run. */
 WALK_PLACE bool walk_state(walk_t *walk, uint64_t state, walk_trust_t trust, walk_state_t *out);
+
+/* So many bytes of it are read. */
+WALK_PLACE uint32_t walk_state_bytes(walk_t *walk);
 
 /* What stands where a coroutine keeps its first function: tells it from another one at the same address. 0: unreadable. */
 WALK_PLACE uint64_t walk_body(walk_t *walk, const walk_state_t *state);

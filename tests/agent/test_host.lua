@@ -66,7 +66,7 @@ t.test("a_slow_count_hook_is_not_starved", function()
   local function run()
     fired = 0
     debug.sethook(function() fired = fired + 1 end, "", 1000000)
-    deterministic(3000000)
+    deterministic(3050000) -- on 5.4 half an event more than 30: a few instructions out of place are none more or less
     debug.sethook()
   end
   run()

@@ -30,7 +30,7 @@ record_all() {
 }
 expect_all() {
   for name in lua5.4 luajit lua5.1 lua5.2; do
-    "$luapulse" report --where "process=$name" out.pb.gz >report 2>err || fail "nothing of $name: $(cat err)"
+    "$luapulse" report --where "comm=$name" out.pb.gz >report 2>err || fail "nothing of $name: $(cat err)"
     has report burn
   done
 }

@@ -77,12 +77,12 @@ within_a_container() {
 expect_both() {
   stacks 'main chunk \([^;]*split.lua:[0-9]+\);a \([^;]*split.lua:13\);burn '
   stacks 'coroutine.*;a \([^;]*split.lua:13\);burn '
-  "$luapulse" report --where process=luajit --where nspid=1 out.pb.gz >report || fail "nothing of the inner one: $(cat err)"
+  "$luapulse" report --where comm=luajit --where nspid=1 out.pb.gz >report || fail "nothing of the inner one: $(cat err)"
 }
 test_both_in_a_container() {
   for engine in $ENGINES ptrace; do
     until_seen expect_both within_a_container
-    status "$luapulse" report --where process=lua5.4 --where nspid=1 out.pb.gz
+    status "$luapulse" report --where comm=lua5.4 --where nspid=1 out.pb.gz
     same "$status" 1 "status of a number within that is none"
   done
 }

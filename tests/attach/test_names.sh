@@ -114,18 +114,24 @@ test_names_from_inside_are_the_same() {
   local runtime
   cat >both.lua <<'END'
 f, package.loaded.a_module_with_a_long_name = string.rep, { rep = string.rep }
+-- a global that one of its modules fills, with a function that is in no file
+local count = (loadstring or load)("return function() local n = 0 for i = 1, 1000000 do n = n + i % 7 end return n end", "=text")()
+editor = { count = count }
+package.loaded["editor.shared"] = editor
 local text, stop = ("x"):rep(100), os.clock() + (tonumber((...)) or 1000)
 io.write("ready\n") io.flush()
-while os.clock() < stop do for i = 1, 20 do string.rep(text, 10000) end end
+while os.clock() < stop do for i = 1, 20 do string.rep(text, 10000) end count() end
 END
   for runtime in lua5.1 lua5.4 "luajit -joff"; do
     "$luapulse" run -q -o inside.pb.gz -- $runtime both.lua 0.5 >/dev/null || fail "run of $runtime"
     "$luapulse" report inside.pb.gz >out || fail "report of $runtime"
-    grep -qE ' string\.rep +\[C\]' out || { cat out >&2; fail "$runtime, from inside"; }
+    grep -qE ' string\.rep +\[C\]' out && grep -qE ' editor\.count +text' out || { cat out >&2; fail "$runtime, from inside"; }
     start $runtime both.lua
     until_printed ready
     in_time in_the_midst '^    [^ ]*(rep|f) ' || fail "$runtime never is in string.rep"
     is_there string.rep "[C] in"
+    in_time in_the_midst '^    [^ ]*count ' || fail "$runtime never counts"
+    is_there editor.count text
     kill -KILL "$pid"
   done
 }

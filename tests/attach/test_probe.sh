@@ -148,11 +148,12 @@ test_thread_of_a_process() {
   thread=$(ls "/proc/$pid/task" | grep -vx "$pid")
   refused 1 "$thread is a thread of process $pid, not a process: use -p $pid" dump -p "$thread"
 }
+is_small() { [ "$(cat "/proc/$pid/comm")" = small ]; } # and no more what starts it
 test_a_32_bit_program() {
   # what runs: where the assembler and the kernel know such programs
   if echo '.globl _start; _start: jmp _start' | as --32 -o small.o - && ld -m elf_i386 -o small small.o && (ulimit -t 1; exec ./small); [ $? -gt 128 ]; then
     start ./small
-    until_state R
+    wait_for is_small
     refused 1 "process $pid (small) is a 32-bit program: only 64-bit ones can be read" dump -p "$pid"
   else
     echo "no 32-bit programs here"

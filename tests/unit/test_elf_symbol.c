@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "attach/elf_symbol.h"
+#include "own_file.h"
 #include "profile/random.h"
-#include "unit.h"
 
 /* The function that is asked for. */
 __attribute__((noinline)) int test_elf_symbol_wanted(int x);
@@ -24,19 +24,12 @@ typedef struct {
 /* The test's own file. */
 static int set_up(void **state) {
   fixture_t *x = calloc(1, sizeof *x);
-  FILE *file = fopen("/proc/self/exe", "rb");
   strcpy(x->path, "/tmp/test_elf_symbol.XXXXXX");
   int fd = mkstemp(x->path);
-  assert_non_null(file);
   assert_true(fd >= 0);
   close(fd);
-  fseek(file, 0, SEEK_END);
-  x->len = (size_t)ftell(file);
-  rewind(file);
-  x->good = malloc(x->len);
+  x->good = own_file(&x->len);
   x->bytes = malloc(x->len);
-  assert_int_equal(fread(x->good, 1, x->len, file), x->len);
-  fclose(file);
   *state = x;
   return 0;
 }

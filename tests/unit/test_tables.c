@@ -101,6 +101,25 @@ static void the_best_name_is_taken(void **state) {
   with_every_layout(take_best);
 }
 
+static void take_filled(invented_t *vm, tables_t *tables) {
+  value_t filled = new_table(vm, 0), apart = new_table(vm, 0);
+  set(vm, in_loaded(vm), 1, "Editor.shared", filled); /* a module that fills a global of that name */
+  set(vm, in_globals(vm), 1, "Editor", filled);
+  set(vm, in_globals(vm), 2, "Edit", filled);    /* shorter, but not what the module is called by */
+  set(vm, in_loaded(vm), 2, "list.sort", apart); /* one that is a global by another name */
+  set(vm, in_globals(vm), 3, "sort", apart);
+  set(vm, filled, 0, "open", new_c_function(vm, INVENTED_CODE, 1));
+  set(vm, apart, 0, "quick", new_c_function(vm, INVENTED_CODE + 16, 1));
+  read_names(tables, vm);
+  expect(tables, INVENTED_CODE, "Editor.open");
+  expect(tables, INVENTED_CODE + 16, "list.sort.quick");
+}
+
+static void a_global_that_a_module_fills(void **state) {
+  (void)state;
+  with_every_layout(take_filled);
+}
+
 static void take_light(invented_t *vm, tables_t *tables) {
   if (is_jit(vm) || vm->layout->puc.tag_light == LAYOUT_ABSENT) return;
   set(vm, in_globals(vm), 7, "light", (value_t){VALUE_LIGHT_FUNCTION, INVENTED_CODE});
@@ -393,6 +412,7 @@ static void memory_may_run_out_at_any_moment(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_best_name_is_taken),
+    cmocka_unit_test(a_global_that_a_module_fills),
     cmocka_unit_test(light_functions_have_names),
     cmocka_unit_test(lua_functions_are_known_by_their_mark),
     cmocka_unit_test(builtins_are_known_by_their_number),
