@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/c_nature.h"
 #include "agent/heap_links.h"
 #include "agent/heap_trail.h"
-#include "agent/inert.h"
 #include "agent/label.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
@@ -41,9 +41,9 @@ static bool accepts(void *context, uint64_t global) {
   return global == *(const uint64_t *)context;
 }
 
-static bool is_inert(void *context, uint64_t code) {
+static walk_nature_t nature_of_code(void *context, uint64_t code) {
   (void)context;
-  return inert_has(code);
+  return c_nature_of(code);
 }
 
 /* -- setting up: ordinary context ----------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ heap_walk_t *heap_walk_new(vm_t *vm) {
   memory_own_init(&w->memory, getpid());
   w->walk.memory = &w->memory.memory;
   w->walk.accepts = accepts;
-  w->walk.inert = is_inert;
+  w->walk.nature = nature_of_code;
   w->walk.context = &vm->global;
   w->walk.calm = true;
   w->walk.mark_collector = true;

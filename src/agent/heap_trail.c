@@ -3,6 +3,7 @@
 #include "agent/heap_trail.h"
 
 #include "walk/family.h"
+#include "walk/machine.h"
 
 enum { MOST_NEW = 16 /* frames; with more a full walk costs no more */ };
 
@@ -58,7 +59,7 @@ static bool stands_still(const heap_trail_t *trail, const walk_t *walk, uint32_t
 }
 
 static bool may_run_others(walk_t *walk, const walk_frame_t *top) {
-  return top->kind != WALK_LUA && !(walk->inert != NULL && walk->inert(walk->context, top->code));
+  return top->kind != WALK_LUA && nature_of(walk, top->code) != WALK_C_INERT;
 }
 
 /* -- following ------------------------------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/inert.h"
+#include "agent/c_nature.h"
 #include "agent/loader.h"
 #include "agent/seccomp.h"
 #include "agent/thread_state.h"
@@ -377,7 +377,7 @@ typedef struct {
 } setup_call_t;
 
 static int learn_protected(lua_State *co) {
-  inert_learn(co);
+  c_nature_learn(co);
   return 0;
 }
 

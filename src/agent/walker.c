@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/inert.h"
+#include "agent/c_nature.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
 #include "agent/time.h"
@@ -52,9 +52,9 @@ static bool accepts(void *context, uint64_t global) {
   return vm_index_find(&walked_vms, global) != NULL;
 }
 
-static bool is_inert(void *context, uint64_t code) {
+static walk_nature_t nature_of_code(void *context, uint64_t code) {
   (void)context;
-  return inert_has(code);
+  return c_nature_of(code);
 }
 
 /* A VM found in the index stays alive until the handler ends: who removes it waits for handlers at work. */
@@ -124,7 +124,7 @@ static walker_t *make_walker(pid_t tid, failure_t *failure) {
   walk_setup_apply(&w->walk);
   w->walk.memory = &w->memory.memory;
   w->walk.accepts = accepts;
-  w->walk.inert = is_inert;
+  w->walk.nature = nature_of_code;
   w->walk.remembers_barren = true;
   if (tid == this_thread()) thread_own_stack(&w->stack_low, &w->stack_high);
   return w;

@@ -14,6 +14,10 @@ WALK_PLACE uint64_t puc_main_of(walk_t *walk, uint64_t global);
 WALK_PLACE bool puc_is_collecting(walk_t *walk, uint64_t global);
 /* True when nothing else can run inside: its topmost function is written in Lua, or is inert. */
 WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state);
+#if !defined __bpf__ /* there the nature of no C function is known */
+/* The coroutine that its topmost function resumes; 0: none, or that is not known. It may be a stale word: a lead. */
+uint64_t puc_resumed(walk_t *walk, const walk_state_t *state);
+#endif
 /* Appends the frames of one coroutine; `running` is the innermost. */
 WALK_APART_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running);
 WALK_PLACE bool puc_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out);

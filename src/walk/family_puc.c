@@ -209,15 +209,39 @@ WALK_PLACE walk_reason_t puc_read_called(walk_t *walk, const walk_state_t *state
   return slot != 0 ? read_slot(walk, slot, trust, inner, frame) : reason;
 }
 
+static bool read_topmost(walk_t *walk, const walk_state_t *state, puc_call_t *call, walk_frame_t *frame) {
+  puc_expect(walk, state);
+  if (state->call == state->first || !puc_read_call(walk, state->call, call)) return false;
+  return puc_read_called(walk, state, call->func, is_calm(walk) ? WALK_LIVE : WALK_LEAD, 0, frame) == WALK_OK;
+}
+
 WALK_PLACE bool puc_runs_lua(walk_t *walk, const walk_state_t *state) {
   puc_call_t call;
   walk_frame_t frame;
-  puc_expect(walk, state);
-  if (state->call == state->first || !puc_read_call(walk, state->call, &call)) return false;
-  if (puc_read_called(walk, state, call.func, is_calm(walk) ? WALK_LIVE : WALK_LEAD, 0, &frame) != WALK_OK)
-    return false;
-  return frame.kind == WALK_LUA || is_inert(walk, frame.code);
+  if (!read_topmost(walk, state, &call, &frame)) return false;
+  return frame.kind == WALK_LUA || nature_of(walk, frame.code) == WALK_C_INERT;
 }
+
+#if !defined __bpf__
+uint64_t puc_resumed(walk_t *walk, const walk_state_t *state) {
+  const layout_puc_t *l = &layout_of(walk)->puc;
+  puc_call_t call;
+  walk_frame_t frame;
+  uint64_t at, value[SLOT_BYTES / 8];
+  if (!read_topmost(walk, state, &call, &frame) || frame.kind != WALK_C) return 0;
+  walk_nature_t nature = nature_of(walk, frame.code);
+  if (nature == WALK_C_RESUMES_ARGUMENT)
+    at = call.func + SLOT_BYTES;
+  else if (nature == WALK_C_RESUMES_UPVALUE && frame.function != 0)
+    at = frame.function + l->closure_code + 8; /* upvalues follow the address of the code */
+  else
+    return 0;
+  bool sure = is_calm(walk) && (nature == WALK_C_RESUMES_UPVALUE ||
+                                (at >= walk->calm_low && at + SLOT_BYTES <= walk->calm_high));
+  if (!walk_read(walk->memory, value, at, SLOT_BYTES, sure ? WALK_LIVE : WALK_LEAD)) return 0;
+  return (value[1] & 15) == (l->tag_thread & 15) ? value[0] : 0;
+}
+#endif
 
 /* -- the pc of the running function -------------------------------------------------------------------------- */
 

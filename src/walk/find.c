@@ -6,7 +6,8 @@
  * coroutines have none. The one whose place lies lowest runs; the others resumed it, one the next.
  *
  * The running one is nearly always found without a scan: a state found last time, the main thread or a register. When its
- * topmost function is Lua code nothing can run inside it, and the search is over. A resumer is kept in the native frames
+ * topmost function is Lua code nothing can run inside it, and the search is over; when it is coroutine.resume, or of coroutine.wrap, it
+ * tells itself which coroutine runs inside it. A resumer is kept in the native frames
  * between its coroutine's place and its own, so only that part has to be looked at; and while places and call records are
  * as in the last walk, so is the chain. Where C code resumes coroutines there is no resumer, and no end before that of the native stack:
  * that is looked for in one walk of some. */
@@ -240,12 +241,37 @@ static bool is_settled(walk_t *walk) {
                                                : luajit_runs_lua(walk, &walk->states[0]);
 }
 
+#if !defined __bpf__
+/* From a state that runs inwards, as long as what runs on top of it is known to resume one coroutine and no other. True when the
+ * search is over. */
+static bool descend(walk_t *walk) {
+  if (layout_of(walk)->family != LAYOUT_PUC || walk->state_count == 0) return false;
+  walk_state_t outer = walk->states[0];
+  bool from_main = outer.state == walk->likely_main;
+  for (uint32_t known = walk->state_count; known < WALK_MAX_STATES; known++) {
+    uint64_t resumed = puc_resumed(walk, &outer);
+    if (resumed == 0 || is_known(walk, resumed)) break;
+    consider(walk, resumed, WALK_LEAD, false);
+    if (walk->states[0].state != resumed) break; /* it does not run yet, or no more */
+    outer = walk->states[0];
+  }
+  if (from_main) walk->linked = outer.place;
+  return is_settled(walk);
+}
+#else
+static inline bool descend(walk_t *walk) {
+  (void)walk;
+  return false;
+}
+#endif
+
 static void find_innermost(walk_t *walk) {
   if (layout_of(walk)->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
     if (current != 0) consider(walk, current, is_calm(walk) ? WALK_LIVE : WALK_LEAD, false);
   }
   if (walk->likely_main != 0) consider(walk, walk->likely_main, WALK_LIVE, false);
+  if (descend(walk)) return;
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
     consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_LEAD, false);
   if (is_settled(walk)) return;
@@ -300,6 +326,7 @@ static long step_resumers(uint32_t i, void *context) {
   if (i >= walk->state_count || i >= WALK_MAX_STATES) return 1;
   const walk_state_t *state = &walk->states[i];
   if (walk_main_of(walk, state->global) == state->state) return 0;
+  if (walk->linked != 0 && state->place >= walk->linked) return 1; /* and what lies further out is, too */
   if (take_last_resumers(walk, state)) return 1;
   uint64_t place = state->place;
   if (!walk->remembers_barren || bound_of(walk, place) != 0) {
@@ -330,6 +357,7 @@ WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
   keep_last(walk);
   walk->state_count = 0;
   walk->looks = WALK_MAX_LOOKS;
+  walk->linked = 0;
   walk->soon_count = 0;
   find_innermost(walk);
   if (walk->state_count == 0) return WALK_NO_STATE;

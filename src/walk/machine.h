@@ -64,10 +64,10 @@ static inline bool marks_collector(const walk_t *walk) {
   (void)walk;
   return false;
 }
-static inline bool is_inert(const walk_t *walk, uint64_t code) {
+static inline walk_nature_t nature_of(const walk_t *walk, uint64_t code) {
   (void)walk;
   (void)code;
-  return false;
+  return WALK_C_ANY;
 }
 
 #else
@@ -100,8 +100,8 @@ static inline bool marks_functions(const walk_t *walk) {
 static inline bool marks_collector(const walk_t *walk) {
   return walk->mark_collector;
 }
-static inline bool is_inert(const walk_t *walk, uint64_t code) {
-  return walk->inert != NULL && walk->inert(walk->context, code);
+static inline walk_nature_t nature_of(const walk_t *walk, uint64_t code) {
+  return walk->nature != NULL ? walk->nature(walk->context, code) : WALK_C_ANY;
 }
 
 #endif

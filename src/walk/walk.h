@@ -52,6 +52,14 @@ typedef enum {
   WALK_COLLECTOR /* no function: the collector, which called the finalizer above; only where it is asked for */
 } walk_kind_t;
 
+/* What a C function does with coroutines. */
+typedef enum {
+  WALK_C_ANY,              /* anything, for all that is known */
+  WALK_C_INERT,            /* it runs no other without a Lua frame on top of its own */
+  WALK_C_RESUMES_ARGUMENT, /* it resumes its first argument, and no other: coroutine.resume */
+  WALK_C_RESUMES_UPVALUE   /* its first upvalue, and no other: what coroutine.wrap makes */
+} walk_nature_t;
+
 typedef struct {
   uint64_t function; /* the function object; 0 for a light C function */
   uint64_t proto;    /* WALK_LUA: its prototype */
@@ -176,8 +184,7 @@ typedef struct walk {
 
   /* The VMs that count: NULL takes any whose memory is consistent. */
   bool (*accepts)(void *context, uint64_t global);
-  /* True when a C function never runs other coroutines without a Lua frame on top of it. NULL: none is known. */
-  bool (*inert)(void *context, uint64_t code);
+  walk_nature_t (*nature)(void *context, uint64_t code); /* of a C function; NULL: of none it is known */
   void *context;
   uint64_t likely_global; /* LuaJIT: the VM whose current state is asked for first; alive, 0 none */
   uint64_t likely_main;   /* PUC: a main thread that is alive, looked at first; 0 none */
@@ -194,7 +201,8 @@ typedef struct walk {
   } window;                       /* BPF: of the Lua stack that is being read */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
   uint32_t looks;                 /* left to take: so many words are read for lua_States in a walk, no more */
-  uint64_t soon[WALK_FORESEEN];   /* words that are to be looked at, together */
+  uint64_t linked; /* from this place up each state resumes the next one in; 0: none is known to */
+  uint64_t soon[WALK_FORESEEN]; /* words that are to be looked at, together */
   uint32_t soon_count;
   walk_state_t last[WALK_MAX_STATES];
   uint32_t last_count;

@@ -86,6 +86,49 @@ static void another_coroutine_at_the_same_place_had_other_resumers(void **state)
   for_each_image(forget_middle);
 }
 
+/* As the programs of the images have it: the main thread resumes by a function of coroutine.wrap, coroutines by coroutine.resume. */
+static uint64_t wrapped, resume;
+
+static walk_nature_t nature_of_resumers(void *context, uint64_t code) {
+  (void)context;
+  if (code == wrapped) return WALK_C_RESUMES_UPVALUE;
+  return code == resume ? WALK_C_RESUMES_ARGUMENT : WALK_C_ANY;
+}
+
+static uint64_t topmost_code(const walk_state_t *of) {
+  bool read = walk_frames_of(&walk, of, false) == WALK_OK;
+  return read && walk.frames[0].kind == WALK_C ? walk.frames[0].code : 0;
+}
+
+/* What runs is told by who resumes it: nothing on the native stack does, nor does the last walk. */
+static void wipe_native_stack(image_t *image) {
+  uint32_t count = walk.state_count;
+  walk_state_t states[WALK_MAX_STATES];
+  if (image_layout(image->layout)->family != LAYOUT_PUC || count < 2) return;
+  memcpy(states, walk.states, sizeof states);
+  wrapped = topmost_code(&states[count - 1]);
+  uint64_t upvalue = walk.frames[0].function + image_layout(image->layout)->puc.closure_code + 8;
+  if (image_word(&memory, upvalue + 8) == NULL) return; /* its tag is not in the image */
+  resume = count > 2 ? topmost_code(&states[1]) : 0;
+  for (uint64_t at = walk.registers.sp; at < walk.stack_high; at += 8) put(at, 0);
+  memset(walk.registers.values, 0, sizeof walk.registers.values);
+  walk.state_count = walk.last_count = 0;
+  walk.nature = nature_of_resumers;
+  walk_reason_t reason = walk_find(&walk);
+  tried++;
+  if (reason == WALK_OK) reason = walk_frames(&walk);
+  if (reason != WALK_OK || walk.state_count != count || walk.frame_count != image->frame_count)
+    wrong(image, "\"%s\", %u frames of %u, %u coroutines of %u", walk_reason_name(reason), walk.frame_count,
+          image->frame_count, walk.state_count, count);
+  for (uint32_t i = 0; i < count && i < walk.state_count; i++)
+    if (walk.states[i].state != states[i].state) wrong(image, "coroutine %u is another one", i);
+}
+
+static void resumers_tell_what_they_resume(void **state) {
+  (void)state;
+  for_each_image(wipe_native_stack);
+}
+
 /* -- PUC: a stack that is moved ------------------------------------------------------------------------------------ */
 
 static bool is_linked(const image_t *image) {
@@ -180,6 +223,7 @@ static void a_frame_that_returns_is_left_out(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_coroutine_at_the_same_place_had_other_resumers),
+    cmocka_unit_test(resumers_tell_what_they_resume),
     cmocka_unit_test(a_stack_about_to_be_moved_is_read),
     cmocka_unit_test(a_stack_half_prepared_to_be_moved_is_read),
     cmocka_unit_test(a_stack_just_moved_is_read),

@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* Inert C functions; see inert.h. A fixed hash set that only grows. */
-#include "agent/inert.h"
+/* What C functions do with coroutines; see c_nature.h. A fixed hash table that only grows. */
+#include "agent/c_nature.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-enum { SLOTS = 1024, MAX_COUNT = 512 };
+enum { SLOTS = 1024, MAX_COUNT = 512, NATURE_SHIFT = 56 };
 
-static _Atomic uint64_t slots[SLOTS];
+static _Atomic uint64_t slots[SLOTS]; /* an address, which has 47 bits, and above it the nature */
 static _Atomic int count;
 
 static size_t first_slot(uint64_t code) {
   return (size_t)((code >> 4) * 0x9e3779b97f4a7c15u >> 54) % SLOTS;
 }
 
-bool inert_has(uint64_t code) {
+walk_nature_t c_nature_of(uint64_t code) {
+  const uint64_t address = ((uint64_t)1 << NATURE_SHIFT) - 1;
   for (size_t at = first_slot(code);; at = (at + 1) % SLOTS) { /* at most half full */
     uint64_t there = atomic_load_explicit(&slots[at], memory_order_relaxed);
-    if (there == code) return true;
-    if (there == 0) return false;
+    if ((there & address) == code) return (walk_nature_t)(there >> NATURE_SHIFT);
+    if (there == 0) return WALK_C_ANY;
   }
 }
 
-static void add(lua_State *L) {
+static void add(lua_State *L, walk_nature_t nature) {
   uint64_t code = (uint64_t)(uintptr_t)lua_tocfunction(L, -1);
-  if (code == 0 || inert_has(code) || atomic_load(&count) >= MAX_COUNT) return;
+  if (code == 0 || c_nature_of(code) != WALK_C_ANY || atomic_load(&count) >= MAX_COUNT) return;
   for (size_t at = first_slot(code);; at = (at + 1) % SLOTS) {
-    uint64_t empty = 0;
-    if (!atomic_compare_exchange_strong(&slots[at], &empty, code)) continue; /* another VM's start */
+    uint64_t empty = 0, filled = code | (uint64_t)nature << NATURE_SHIFT;
+    if (!atomic_compare_exchange_strong(&slots[at], &empty, filled)) continue; /* another VM's start */
     atomic_fetch_add(&count, 1);
     return;
   }
@@ -50,7 +51,7 @@ static void add_named(lua_State *L, const char *const *names) {
   for (; *names != NULL; names++) {
     lua_pushstring(L, *names);
     lua_rawget(L, -2);
-    add(L);
+    add(L, WALK_C_INERT);
     lua_pop(L, 1);
   }
 }
@@ -61,12 +62,27 @@ static void add_result(lua_State *L, const char *name, int arguments) {
   lua_rawget(L, -2);
   if (lua_iscfunction(L, -1)) {
     for (int i = 0; i < arguments; i++) arguments == 1 ? lua_newtable(L) : (void)lua_pushliteral(L, "");
-    if (lua_pcall(L, arguments, 1, 0) == 0) add(L);
+    if (lua_pcall(L, arguments, 1, 0) == 0) add(L, WALK_C_INERT);
   }
   lua_pop(L, 1);
 }
 
-void inert_learn(lua_State *L) {
+/* coroutine.resume, and the function that coroutine.wrap makes. */
+static void add_resumers(lua_State *L) {
+  int top = lua_gettop(L);
+  if (!push_loaded(L, "coroutine")) return;
+  lua_pushliteral(L, "resume");
+  lua_rawget(L, -2);
+  add(L, WALK_C_RESUMES_ARGUMENT);
+  lua_pop(L, 1);
+  lua_pushliteral(L, "wrap");
+  lua_rawget(L, -2);
+  if (lua_iscfunction(L, -1) && luaL_loadstring(L, "") == 0 && lua_pcall(L, 1, 1, 0) == 0)
+    add(L, WALK_C_RESUMES_UPVALUE);
+  lua_settop(L, top);
+}
+
+void c_nature_learn(lua_State *L) {
   static const char *const base[] = {"assert", "collectgarbage", "error",    "getmetatable", "ipairs",
                                      "load",   "loadstring",     "next",     "pairs",        "pcall",
                                      "print",  "rawequal",       "rawget",   "rawlen",       "rawset",
@@ -86,11 +102,13 @@ void inert_learn(lua_State *L) {
   static const char *const io[] = {"close", "lines", "open", "output", "input",
                                    "popen", "read",  "type", "write",  NULL};
   static const char *const utf8[] = {"char", "codepoint", "codes", "len", "offset", NULL};
+  static const char *const coroutine[] = {"create", "isyieldable", "running", "status",
+                                          "wrap",   "yield",       NULL};
   static const struct {
     const char *module;
     const char *const *names;
   } all[] = {{"_G", base}, {"string", string}, {"table", table}, {"math", math},
-             {"os", os},   {"io", io},         {"utf8", utf8}};
+             {"os", os},   {"io", io},         {"utf8", utf8},   {"coroutine", coroutine}};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
     if (!push_loaded(L, all[i].module)) continue;
     add_named(L, all[i].names);
@@ -98,4 +116,5 @@ void inert_learn(lua_State *L) {
     if (all[i].names == string) add_result(L, "gmatch", 2);
     lua_pop(L, 1);
   }
+  add_resumers(L);
 }
