@@ -125,8 +125,8 @@ static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
   return false;
 }
 
-static trace_usual_t usual_way(site_reader_t reader) {
-  switch (reader) {
+static trace_usual_t usual_way(const trace_t *t) {
+  switch (t->site) {
     case SITE_BY_LIST:
     case SITE_BY_ARRAY:
       return TRACE_USUAL_PUC;
@@ -138,13 +138,18 @@ static trace_usual_t usual_way(site_reader_t reader) {
   return TRACE_NONE_USUAL;
 }
 
+static void choose_way(trace_t *t) {
+  t->usual = t->vm->paused ? TRACE_NONE_USUAL : usual_way(t);
+  t->quick = t->vm->host.function == NULL ? t->usual : TRACE_NONE_USUAL;
+}
+
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   trace_t *t = vm->trace;
   vm->host = host_hook_save(L, 0);
   t->layout = *walk_setup_layout();
   t->site = site_reader(vm->global != 0, &t->layout);
   t->rules = vm->luajit ? TRACE_BY_PLACE : lv_calls_are_numbered() ? TRACE_BY_NUMBER : TRACE_BY_RECORD;
-  t->usual = usual_way(t->site);
+  choose_way(t);
   t->may_count = vm->luajit && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
@@ -204,7 +209,7 @@ static void stop(vm_t *vm, lua_State *L) {
 static void pause_changed(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   uint64_t now = stopwatch_now();
-  t->usual = vm->paused ? TRACE_NONE_USUAL : usual_way(t->site);
+  choose_way(t);
   if (vm->paused) { /* other coroutines keep their hooks, which then do nothing */
     if (t->current != NULL) trace_charge(t, now);
     trace_unhook(vm, L);

@@ -76,6 +76,11 @@ static inline bool lv_calls_are_numbered(void) {
   return LUA_VERSION_NUM == 501;
 }
 
+/* The module for 5.1 serves LuaJIT, too. */
+static inline bool lv_may_be_luajit(void) {
+  return LUA_VERSION_NUM == 501;
+}
+
 /* A fingerprint of the code of the Lua function on top, 0 when the version cannot give one without
  * allocating. */
 uint32_t lv_code_fingerprint(lua_State *L);

@@ -57,10 +57,11 @@ static void calibrate(void) {
   do second = read_both();
   while (second.nanos - first.nanos <
          CALIBRATION); /* at work, not asleep: a signal of the host's must find it as ever */
-  if (second.ticks <= first.ticks) return;
+  uint64_t ticks = second.ticks - first.ticks, nanos = second.nanos - first.nanos;
+  if (second.ticks <= first.ticks || ticks <= nanos)
+    return; /* slower than 1 GHz: there are none to speak of */
   stopwatch.base = first.ticks;
-  stopwatch.factor =
-      (uint64_t)(((unsigned __int128)(second.nanos - first.nanos) << 32) / (second.ticks - first.ticks));
+  stopwatch.factor = (uint64_t)(((unsigned __int128)nanos << 64) / ticks);
 }
 
 static void choose(void) {

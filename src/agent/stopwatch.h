@@ -11,7 +11,7 @@
 
 typedef struct {
   uint64_t base;   /* ticks at zero */
-  uint64_t factor; /* nanoseconds a tick, times 2^32; 0: the counter is not used */
+  uint64_t factor; /* nanoseconds a tick, less than one, times 2^64; 0: the counter is not used */
 } stopwatch_t;
 
 extern stopwatch_t stopwatch;
@@ -31,10 +31,18 @@ static inline uint64_t stopwatch_ticks(void) {
 }
 #endif
 
-/* The product of ticks since the base, not of ticks since the last reading: what is rounded off does not add up. */
+/* The product of ticks since the base, not of ticks since the last reading: what is rounded off does not add up. Its upper half, which
+ * the processor has in a register of its own. */
+static inline uint64_t stopwatch_now_by_ticks(void) {
+  return (uint64_t)(((unsigned __int128)(stopwatch_ticks() - stopwatch.base) * stopwatch.factor) >> 64);
+}
+
+static inline bool stopwatch_has_ticks(void) {
+  return stopwatch.factor != 0;
+}
+
 static inline uint64_t stopwatch_now(void) {
-  if (stopwatch.factor == 0) return time_monotonic();
-  return (uint64_t)(((unsigned __int128)(stopwatch_ticks() - stopwatch.base) * stopwatch.factor) >> 32);
+  return stopwatch_has_ticks() ? stopwatch_now_by_ticks() : time_monotonic();
 }
 
 #endif

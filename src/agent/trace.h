@@ -14,6 +14,8 @@
 #ifndef LUAPULSE_AGENT_TRACE_H
 #define LUAPULSE_AGENT_TRACE_H
 
+#include <stddef.h>
+
 #include "agent/trace_site.h"
 #include "agent/vm.h"
 #include "profile/trace_values.h"
@@ -32,6 +34,9 @@ enum {
       4096 /* after so many calls of a path its function is looked at again: another may lie there */
 };
 
+#define TRACE_INLINE \
+  __attribute__((always_inline)) static inline /* of the hook, where every instruction counts */
+
 #define TRACE_TAIL_KEY 1u /* of the pseudo function [tail call]; addresses are larger */
 
 /* What a node's function does to coroutines. */
@@ -47,22 +52,27 @@ typedef struct __attribute__((aligned(64))) { /* a line of the cache each */
   uint64_t key, check;                        /* of the site */
   _Atomic uint64_t *values;                   /* its counters for `labels` */
   live_ref_t labels;
+  uint32_t flags;            /* beside the labels; see trace_is_plain() */
   live_ref_t node, function; /* in the live tables */
   uint32_t parent;
   uint32_t recent; /* the child last gone to */
+  uint32_t next;   /* the other child of its parent that was gone to after it, when last it was */
   uint32_t chain;  /* next in its bucket */
   uint16_t depth;
   uint8_t kind; /* site_kind_t */
-  uint8_t flags;
 } trace_node_t;
+
+enum {
+  TRACE_FRAME_TAIL = 1,
+  TRACE_FRAME_TAKEN_UP = 2 /* it ran before it was seen: its beginning is not known */
+};
 
 typedef struct {
   uint64_t id;         /* of its call record */
   uint64_t start;      /* raw time, ns */
   int64_t local_start; /* corrected time of its coroutine, fixed point */
   uint32_t node;
-  bool taken_up; /* it ran before it was seen: its beginning is not known */
-  bool tail;
+  uint32_t how; /* TRACE_FRAME_… */
 } trace_frame_t;
 
 typedef struct trace_chunk {
@@ -116,7 +126,8 @@ typedef struct trace {
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
-  trace_usual_t usual; /* which short way may be taken */
+  trace_usual_t usual; /* which short way may be taken … */
+  trace_usual_t quick; /* … by the hook itself, that is without a hook of the host's to be called after */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
   bool counted;      /* LuaJIT: a count hook waits for the end of a C function */
@@ -174,6 +185,21 @@ static inline uint32_t trace_look_up(trace_t *t, uint32_t parent, uint64_t key, 
   return 0;
 }
 
+/* Calls from `parent` are expected to go to this child, and after the one they went to before. */
+static inline void trace_expect(trace_t *t, uint32_t parent, uint32_t child) {
+  uint32_t before = t->nodes[parent].recent;
+  if (before != TRACE_ROOT) t->nodes[before].next = child;
+  t->nodes[parent].recent = child;
+}
+
+/* Its counters are those of the labels, and nothing is to be done about its function but to count. */
+TRACE_INLINE bool trace_is_plain(const trace_node_t *node, live_ref_t labels) {
+  uint64_t both;
+  _Static_assert(offsetof(trace_node_t, flags) == offsetof(trace_node_t, labels) + 4, "read as one");
+  memcpy(&both, &node->labels, sizeof both); /* little-endian, as all machines that are walked are */
+  return both == labels;
+}
+
 static inline uint32_t trace_child(trace_t *t, uint32_t parent, const site_t *site) {
   uint32_t recent = t->nodes[parent].recent;
   const trace_node_t *node = &t->nodes[recent];
@@ -181,7 +207,7 @@ static inline uint32_t trace_child(trace_t *t, uint32_t parent, const site_t *si
   return trace_find_child(t, parent, site);
 }
 
-static inline void trace_add(_Atomic uint64_t *value, uint64_t amount) {
+TRACE_INLINE void trace_add(_Atomic uint64_t *value, uint64_t amount) {
   /* one writer: a plain addition that readers never see half done */
   atomic_store_explicit(value, atomic_load_explicit(value, memory_order_relaxed) + amount,
                         memory_order_relaxed);
@@ -277,9 +303,9 @@ static inline void trace_charge(trace_t *t, uint64_t now) {
   trace_charge_node(t, node, now);
 }
 
-/* How long the call took goes into the extremes of its node. */
-static inline void trace_note_end(trace_t *t, const trace_frame_t *frame, trace_node_t *node) {
-  int64_t took = (trace_local_time(t) - frame->local_start) >> TRACE_COST_SHIFT;
+/* How long the call took, in corrected time, fixed point, goes into the extremes of its node. */
+TRACE_INLINE void trace_note_end(trace_node_t *node, int64_t took) {
+  took >>= TRACE_COST_SHIFT;
   int64_t shortest = (int64_t)atomic_load_explicit(&node->values[TRACE_MIN], memory_order_relaxed);
   int64_t longest = (int64_t)atomic_load_explicit(&node->values[TRACE_MAX], memory_order_relaxed);
   if (took == 0) took = 1; /* 0 stands for none */

@@ -54,7 +54,7 @@ static void await_no_more(trace_t *t, lua_State *L) {
 }
 
 /* A coroutine made before start has no hook yet; those made later inherit it. */
-COLD static void arm_resumed(trace_t *t, lua_State *L, lua_Debug *ar, uint8_t how) {
+COLD static void arm_resumed(trace_t *t, lua_State *L, lua_Debug *ar, uint32_t how) {
   lua_State *co = NULL;
   int pushed = 0;
   if (how == TRACE_RESUMES) {
@@ -98,10 +98,10 @@ void trace_show_open(trace_t *t) {
 static void close_top(trace_t *t) {
   const trace_frame_t *frame = t->top;
   if (t->timeline) show(t, t->current, frame, t->last);
-  if (!frame->taken_up) {
+  if ((frame->how & TRACE_FRAME_TAKEN_UP) == 0) {
     trace_node_t *node = &t->nodes[frame->node];
     if (node->labels != t->current->labels) trace_select_cell(t, node, t->current->labels);
-    trace_note_end(t, frame, node);
+    trace_note_end(node, trace_local_time(t) - frame->local_start);
   }
   trace_pop(t);
 }
@@ -122,7 +122,7 @@ static bool is_open(const trace_t *t, uint64_t id) {
   }
 }
 
-static void open_frame(trace_t *t, uint64_t id, uint32_t node, bool tail, bool taken_up) {
+static void open_frame(trace_t *t, uint64_t id, uint32_t node, uint32_t how) {
   trace_frame_t *frame = trace_push(t);
   if (frame == NULL) { /* no room: what is open is given up, and taken up again from Lua's own stack */
     live_lose(&t->vm->live, LOSS_OVERFLOW, 1);
@@ -130,12 +130,8 @@ static void open_frame(trace_t *t, uint64_t id, uint32_t node, bool tail, bool t
     frame = trace_push(t);
     if (frame == NULL) return;
   }
-  *frame = (trace_frame_t){.id = id,
-                           .start = t->last,
-                           .local_start = trace_local_time(t),
-                           .node = node,
-                           .taken_up = taken_up,
-                           .tail = tail};
+  *frame = (trace_frame_t){
+      .id = id, .start = t->last, .local_start = trace_local_time(t), .node = node, .how = how};
 }
 
 /* The frames of L as Lua has them, the innermost TAKE_UP_MAX of them: at start, and whenever ours do not fit. */
@@ -149,7 +145,7 @@ COLD void trace_take_up(trace_t *t, lua_State *L, int level) {
     if (!lua_getstack(L, level + i, &ar) || lv_call_id(&ar) == 0 || !lua_getinfo(L, "f", &ar)) continue;
     if (lua_isfunction(L, -1)) { /* 5.1 has nothing to show for a lost tail call */
       site_of_function(t->vm, t->site, &t->layout, L, &ar, level + i, &site);
-      open_frame(t, site.id, trace_child(t, t->top->node, &site), false, true);
+      open_frame(t, site.id, trace_child(t, t->top->node, &site), TRACE_FRAME_TAKEN_UP);
     }
     lua_pop(L, 1);
   }
@@ -218,8 +214,8 @@ static void enter(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, b
     node = trace_child(t, parent, site);
   count_call(t, node);
   if (t->timeline && !(t->nodes[node].flags & TRACE_JUDGED)) judge(t, L, ar, &t->nodes[node]);
-  open_frame(t, id, node, tail, false);
-  uint8_t flags = t->nodes[node].flags;
+  open_frame(t, id, node, tail ? TRACE_FRAME_TAIL : 0);
+  uint32_t flags = t->nodes[node].flags;
   if (flags & (TRACE_RESUMES | TRACE_WRAPS) && t->rules != TRACE_BY_PLACE)
     arm_resumed(t, L, ar, flags & (TRACE_RESUMES | TRACE_WRAPS));
   t->last_cost += t->costs.call[site->kind];
@@ -235,7 +231,7 @@ COLD static void replace_caller(trace_t *t) {
   close_top(t);
   callee.id = id;
   callee.node = trace_child_like(t, parent, callee.node);
-  callee.tail = true;
+  callee.how |= TRACE_FRAME_TAIL;
   count_call(t, callee.node);
   trace_frame_t *frame = trace_push(t);
   if (frame != NULL) *frame = callee;
@@ -362,7 +358,7 @@ COLD static void move_path(trace_t *t, uint32_t parent) {
         frame->node = parent;
         continue;
       }
-      if (frame->tail) parent = trace_tail_child(t, parent);
+      if (frame->how & TRACE_FRAME_TAIL) parent = trace_tail_child(t, parent);
       frame->node = parent = trace_child_like(t, parent, frame->node);
     }
     if (chunk == t->current->chunk) return;

@@ -8,15 +8,24 @@
 #include "agent/vm_index.h"
 #include "agent/walk_setup.h"
 
+/* Of a function that is called tens of millions of times a second, a frame pointer is a good part. */
+#if defined __GNUC__ && !defined __clang__
+#define LEAN __attribute__((optimize("omit-frame-pointer")))
+#else
+#define LEAN
+#endif
+
 /* -- finding the VM ---------------------------------------------------------------------------------------------------- */
 
+#define NO_VM 1u /* no address of a global_State */
+
 /* The VM that began to be traced while no other was. Only a hook of that very VM gets past the comparison, on the thread that
- * runs it, so what is behind the pointer is alive. */
+ * runs it, so what is behind the pointers is alive. */
 static struct {
-  _Atomic uint64_t global; /* 0: none */
-  _Atomic(vm_t *) vm;
+  _Atomic uint64_t global; /* NO_VM: none */
+  _Atomic(trace_t *) trace;
   _Atomic uint32_t offset; /* of the reference to global_State in lua_State */
-} first;
+} first = {.global = NO_VM};
 
 bool trace_announce(trace_t *t) {
   vm_t *vm = t->vm;
@@ -24,7 +33,7 @@ bool trace_announce(trace_t *t) {
   if (!vm_index_add(&traced_vms, vm->global, vm)) return false;
   bool luajit = t->layout.family == LAYOUT_LUAJIT;
   if (vm_index_count(&traced_vms) != 1 || (luajit && t->layout.luajit.pointer != 8)) return true;
-  atomic_store(&first.vm, vm);
+  atomic_store(&first.trace, t);
   atomic_store(&first.offset, luajit ? t->layout.luajit.state_global : t->layout.puc.state_global);
   atomic_store(&first.global, vm->global);
   return true;
@@ -33,16 +42,16 @@ bool trace_announce(trace_t *t) {
 void trace_withdraw(trace_t *t) {
   vm_t *vm = t->vm;
   if (vm->global == 0) return;
-  if (atomic_load(&first.vm) == vm) {
-    atomic_store(&first.global, 0);
-    atomic_store(&first.vm, NULL);
+  if (atomic_load(&first.trace) == t) {
+    atomic_store(&first.global, NO_VM);
+    atomic_store(&first.trace, NULL);
   }
   vm_index_remove(&traced_vms, vm->global);
 }
 
 void trace_withdraw_all(void) {
-  atomic_store(&first.global, 0);
-  atomic_store(&first.vm, NULL);
+  atomic_store(&first.global, NO_VM);
+  atomic_store(&first.trace, NULL);
   vm_index_forget_all(&traced_vms);
 }
 
@@ -55,119 +64,192 @@ __attribute__((noinline, cold)) static vm_t *find_among_others(lua_State *L) {
   return vm == NULL || vm->trace == NULL || vm->global != 0 || vm->pid != getpid() ? NULL : vm;
 }
 
-/* The VM if it is being traced. */
-static inline vm_t *find_traced(lua_State *L) {
+/* What traces the VM, if it is the first. */
+TRACE_INLINE trace_t *first_trace(lua_State *L) {
   uint64_t global = atomic_load_explicit(&first.global, memory_order_acquire);
   uint32_t offset = atomic_load_explicit(&first.offset, memory_order_relaxed);
-  if (global != 0 && site_load64((uint64_t)(uintptr_t)L + offset) == global)
-    return atomic_load_explicit(&first.vm, memory_order_relaxed);
-  return find_among_others(L);
+  if (__builtin_expect(site_load64((uint64_t)(uintptr_t)L + offset) != global, 0)) return NULL;
+  return atomic_load_explicit(&first.trace, memory_order_relaxed);
+}
+
+/* The VM if it is being traced. */
+static vm_t *find_traced(lua_State *L) {
+  const trace_t *t = first_trace(L);
+  return t != NULL ? t->vm : find_among_others(L);
 }
 
 /* -- the usual event ---------------------------------------------------------------------------------------------------- */
 
-/* Nearly every event: a call of a function that this path has called before, or its return, with nothing out of the ordinary.
- * These do what trace_take() would do, in a third of the time; false: they did nothing. */
-static inline bool return_as_usual(trace_t *t, uint64_t id, trace_node_t *node, uint64_t now) {
-  trace_frame_t *top = t->top;
-  if (id != top->id || top->taken_up || top == t->low || node->flags != 0) return false;
-  trace_charge_node(t, node, now);
-  trace_note_end(t, top, node);
+/* Nearly every event: a call of a function that this path has called lately, or its return, with nothing out of the ordinary. These
+ * do what trace_take() would do, in a quarter of the time; false: they did nothing. Every instruction counts: nothing is called, what is
+ * read is read before anything is written, so that it has to be read once. */
+
+/* As trace_charge() does. The event that it is done at costs `next_cost`. Returns the corrected time. */
+TRACE_INLINE int64_t charge_as_usual(trace_t *t, const trace_node_t *node, uint64_t now, int64_t next_cost) {
+  int64_t cost = t->cost + t->last_cost, corrected = (int64_t)(now << TRACE_COST_SHIFT) - cost;
+  int64_t passed = (corrected >> TRACE_COST_SHIFT) - (t->last_corrected >> TRACE_COST_SHIFT);
+  uint64_t raw = now - t->last;
+  _Atomic uint64_t *values = node->values;
+  t->cost = cost;
+  t->last_cost = next_cost;
+  t->last = now;
+  t->last_corrected = corrected;
+  trace_add(&values[TRACE_EXCLUSIVE_RAW], raw);
+  trace_add(&values[TRACE_EXCLUSIVE], (uint64_t)passed);
+  return corrected;
+}
+
+/* A frame that was not taken up, nor lies at the border of a chunk. */
+TRACE_INLINE bool may_end(const trace_t *t, const trace_frame_t *top, uint64_t id) {
+  return top->id == id && (top->how & TRACE_FRAME_TAKEN_UP) == 0 && top != t->low;
+}
+
+TRACE_INLINE bool return_as_usual(trace_t *t, trace_frame_t *top, uint64_t id, trace_node_t *node,
+                                  uint64_t now) {
+  if (!may_end(t, top, id)) return false;
+  int64_t away = t->current->away, began = top->local_start;
   t->top = top - 1;
-  t->last_cost = t->costs.leave[node->kind];
+  int64_t corrected = charge_as_usual(t, node, now, t->costs.leave[node->kind]);
+  trace_note_end(node, corrected - away - began);
+  return true;
+}
+
+/* The child of `parent` that is the function at the site, if it was called last from there, or after that the last time; its call is
+ * counted. TRACE_ROOT: another one, or not a usual one. */
+TRACE_INLINE uint32_t usual_child(trace_t *t, trace_node_t *parent, const site_t *site, live_ref_t labels) {
+  trace_node_t *nodes = t->nodes;
+  uint32_t index = parent->recent;
+  if (nodes[index].key != site->key || nodes[index].check != site->check) {
+    index = nodes[index].next;
+    if (nodes[index].key != site->key || nodes[index].check != site->check) return TRACE_ROOT;
+    parent->recent = index;
+  }
+  if (!trace_is_plain(&nodes[index], labels)) return TRACE_ROOT;
+  _Atomic uint64_t *calls = &nodes[index].values[TRACE_CALLS];
+  uint64_t count = atomic_load_explicit(calls, memory_order_relaxed) + 1;
+  if (count % TRACE_RECHECK == 0) return TRACE_ROOT;
+  atomic_store_explicit(calls, count, memory_order_relaxed);
+  return index;
+}
+
+TRACE_INLINE bool enter_as_usual(trace_t *t, trace_frame_t *top, const site_t *site, uint64_t id,
+                                 trace_node_t *node, uint64_t now) {
+  const trace_coroutine_t *co = t->current;
+  uint32_t index = usual_child(t, node, site, co->labels);
+  if (index == TRACE_ROOT) return false;
+  int64_t away = co->away;
+  t->top = top + 1;
+  int64_t corrected = charge_as_usual(t, node, now, t->costs.call[t->nodes[index].kind]);
+  top[1].id = id;
+  top[1].start = now;
+  top[1].local_start = corrected - away;
+  top[1].node = index;
+  top[1].how = 0;
   return true;
 }
 
 /* Where the callee of a tail call stands, TRACE_ROOT when there is no such place yet. */
-static inline uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
+static uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
   uint32_t parent = node->parent;
   if (parent == UINT32_MAX) return TRACE_ROOT; /* of what found no room */
   if (t->nodes[parent].key == TRACE_TAIL_KEY) return parent;
   return trace_look_up(t, parent, TRACE_TAIL_KEY, 0);
 }
 
-/* Calls the function at the site from `parent`; in place of the topmost frame if it is a tail call. */
-__attribute__((always_inline)) static inline bool enter_as_usual(trace_t *t, const site_t *site, uint64_t id,
-                                                                 uint32_t parent, trace_node_t *node,
-                                                                 bool tail, uint64_t now) {
+/* In place of the topmost frame. */
+__attribute__((noinline)) static bool replace_as_usual(trace_t *t, const site_t *site, uint64_t id,
+                                                       trace_node_t *node, uint64_t now) {
   trace_frame_t *top = t->top;
-  uint32_t index = t->nodes[parent].recent;
-  trace_node_t *child = &t->nodes[index];
-  if (child->key != site->key || child->check != site->check || child->parent != parent) {
-    index = trace_look_up(t, parent, site->key, site->check);
-    if (index == TRACE_ROOT) return false;
-    t->nodes[parent].recent = index;
-    child = &t->nodes[index];
-  }
-  if (child->labels != t->current->labels || child->flags != 0) return false;
-  uint64_t calls = atomic_load_explicit(&child->values[TRACE_CALLS], memory_order_relaxed);
-  if (calls % TRACE_RECHECK == TRACE_RECHECK - 1) return false;
-  atomic_store_explicit(&child->values[TRACE_CALLS], calls + 1, memory_order_relaxed);
-  trace_charge_node(t, node, now);
-  if (tail) {
-    trace_note_end(t, top, node);
-    top--;
-  }
-  top[1] = (trace_frame_t){
-      .id = id, .start = now, .local_start = trace_local_time(t), .node = index, .tail = tail};
-  t->top = top + 1;
-  t->last_cost = t->costs.call[child->kind];
+  const trace_coroutine_t *co = t->current;
+  if (!may_end(t, top, id)) return false;
+  uint32_t parent = usual_tail_parent(t, node);
+  if (parent == TRACE_ROOT) return false;
+  uint32_t index = usual_child(t, &t->nodes[parent], site, co->labels);
+  if (index == TRACE_ROOT) return false;
+  int64_t local = charge_as_usual(t, node, now, t->costs.call[t->nodes[index].kind]) - co->away;
+  trace_note_end(node, local - top->local_start);
+  *top =
+      (trace_frame_t){.id = id, .start = now, .local_start = local, .node = index, .how = TRACE_FRAME_TAIL};
   return true;
 }
 
-/* `ci` is the call record, `id` what it goes by. */
-static inline bool call_as_usual(trace_t *t, uint64_t ci, uint64_t id, trace_node_t *node, bool tail,
+/* The call record. `ar` tells it, or its number on 5.1, where it is that of the state. */
+TRACE_INLINE uint64_t call_record(const layout_puc_t *l, lua_State *L, const lua_Debug *ar) {
+  return lv_calls_are_numbered() ? site_load64((uint64_t)(uintptr_t)L + l->state_ci) : lv_call_id(ar);
+}
+
+TRACE_INLINE bool take_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
                                  uint64_t now) {
   const layout_puc_t *l = &t->layout.puc;
   trace_frame_t *top = t->top;
-  uint32_t parent = top->node;
-  if (tail) {
-    if (top->id != id || top->taken_up || top == t->low || node->flags != 0) return false;
-    parent = usual_tail_parent(t, node);
-    if (parent == TRACE_ROOT) return false;
-  } else {
+  uint64_t id = lv_call_id(ar);
+  if (ar->event == LUA_HOOKRET) return return_as_usual(t, top, id, node, now);
+  uint64_t ci = call_record(l, L, ar);
+  site_t site;
+  if (ar->event == LUA_HOOKCALL) {
     uint64_t previous = lv_calls_are_numbered() ? id - 1 : site_load64(ci + l->ci_previous);
     if (top + 1 == t->high || previous != top->id) return false;
+    site_read_slot(l, site_load64(ci + l->ci_func), &site);
+    return enter_as_usual(t, top, &site, id, node, now);
   }
-  site_t site;
-  site_read_slot(l, site_load64(ci + l->ci_func), &site);
-  return enter_as_usual(t, &site, id, parent, node, tail, now);
+  return false;
 }
 
 /* LuaJIT: between functions written in Lua. Where others are concerned a count hook is needed, or it is no more. */
-static inline bool take_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
+TRACE_INLINE bool take_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
+                                    uint64_t now) {
   const layout_luajit_t *l = &t->layout.luajit;
   trace_frame_t *top = t->top;
-  trace_node_t *node = &t->nodes[top->node];
   uint64_t id = site_luajit_call_id(l, L, lv_call_id(ar));
-  if (top == t->low || node->kind != SITE_LUA || node->labels != t->current->labels) return false;
+  if (top == t->low || node->kind != SITE_LUA) return false;
   if (ar->event == LUA_HOOKRET)
-    return t->nodes[top[-1].node].kind == SITE_LUA && return_as_usual(t, id, node, now);
+    return t->nodes[top[-1].node].kind == SITE_LUA && return_as_usual(t, top, id, node, now);
   if (ar->event != LUA_HOOKCALL || id <= top->id || top + 1 == t->high) return false;
   site_t site;
   site_read_luajit(l, L, &site);
-  return site.kind == SITE_LUA && enter_as_usual(t, &site, id, top->node, node, false, now);
+  return site.kind == SITE_LUA && enter_as_usual(t, top, &site, id, node, now);
 }
 
-static inline bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
-  if (t->current == NULL || t->current->L != L || now < t->last) return false;
-  if (t->usual == TRACE_USUAL_LUAJIT) return take_usual_luajit(t, L, ar, now);
-  if (t->usual != TRACE_USUAL_PUC) return false;
+TRACE_INLINE bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, trace_usual_t usual,
+                             uint64_t now) {
+  const trace_coroutine_t *co = t->current;
+  if (co == NULL || co->L != L || now < t->last) return false;
   trace_node_t *node = &t->nodes[t->top->node];
-  uint64_t ci = site_load64((uint64_t)(uintptr_t)L + t->layout.puc.state_ci);
-  uint64_t id = lv_calls_are_numbered() ? lv_call_id(ar) : ci;
-  if (node->labels != t->current->labels) return false;
-  if (ar->event == LUA_HOOKRET) return return_as_usual(t, id, node, now);
-  bool tail = lv_is_tail_call(ar->event);
-  return (tail || ar->event == LUA_HOOKCALL) && call_as_usual(t, ci, id, node, tail, now);
+  if (!trace_is_plain(node, co->labels)) return false;
+  if (usual == TRACE_USUAL_PUC) return take_usual_puc(t, L, ar, node, now);
+  return lv_may_be_luajit() && usual == TRACE_USUAL_LUAJIT && take_usual_luajit(t, L, ar, node, now);
 }
 
-void trace_on_event(lua_State *L, lua_Debug *ar) {
-  uint64_t now = stopwatch_now(); /* first: all that follows is cost */
+/* -- all the others ------------------------------------------------------------------------------------------------------- */
+
+/* Calls of a function that this path has called before, but not lately: it is expected to call it again. Tail calls. */
+static bool take_less_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
+  const trace_coroutine_t *co = t->current;
+  bool tail = lv_is_tail_call(ar->event);
+  if (t->usual == TRACE_NONE_USUAL || co == NULL || co->L != L || now < t->last) return false;
+  trace_node_t *node = &t->nodes[t->top->node];
+  if (!trace_is_plain(node, co->labels)) return false;
+  if (!tail && ar->event != LUA_HOOKCALL) return take_usual(t, L, ar, t->usual, now);
+  uint32_t parent = tail ? usual_tail_parent(t, node) : t->top->node;
+  if (tail && parent == TRACE_ROOT) return false;
+  site_t site;
+  if (t->usual == TRACE_USUAL_PUC)
+    site_read_slot(&t->layout.puc, site_load64(call_record(&t->layout.puc, L, ar) + t->layout.puc.ci_func),
+                   &site);
+  else
+    site_read_luajit(&t->layout.luajit, L, &site);
+  uint32_t index = trace_look_up(t, parent, site.key, site.check);
+  if (index == TRACE_ROOT) return false;
+  trace_expect(t, parent, index);
+  return tail ? replace_as_usual(t, &site, lv_call_id(ar), node, now) : take_usual(t, L, ar, t->usual, now);
+}
+
+/* Whatever is not usual, or of another VM than the first, or where a hook of the host's is to be called as well. */
+__attribute__((noinline)) static void take_other(lua_State *L, lua_Debug *ar, uint64_t now) {
   vm_t *vm = find_traced(L);
   int event = ar->event;
   if (vm != NULL) {
-    if (!take_usual(vm->trace, L, ar, now) && !vm->paused) trace_take(vm->trace, L, ar, now);
+    if (!take_less_usual(vm->trace, L, ar, now) && !vm->paused) trace_take(vm->trace, L, ar, now);
   } else { /* a coroutine that slept through the end of the session */
     vm = vm_find(L);
     if (vm == NULL) lua_sethook(L, NULL, 0, 0);
@@ -176,4 +258,19 @@ void trace_on_event(lua_State *L, lua_Debug *ar) {
   }
   if (vm->host.function != NULL && (vm->host.mask & host_hook_mask_of(event)) != 0)
     vm->host.function(L, ar); /* last: it may raise an error */
+}
+
+__attribute__((noinline)) static void take_by_kernels_clock(lua_State *L, lua_Debug *ar) {
+  take_other(L, ar, stopwatch_now());
+}
+
+/* Whatever is called is called last, so that nothing has to be kept for it. */
+LEAN void trace_on_event(lua_State *L, lua_Debug *ar) {
+  if (__builtin_expect(!stopwatch_has_ticks(), 0)) {
+    take_by_kernels_clock(L, ar);
+    return;
+  }
+  uint64_t now = stopwatch_now_by_ticks(); /* all that follows is cost */
+  trace_t *t = first_trace(L);
+  if (t == NULL || !take_usual(t, L, ar, t->quick, now)) take_other(L, ar, now);
 }

@@ -8,6 +8,7 @@
 site_reader_t site_reader(bool walkable, const layout_t *layout) {
   if (!walkable) return SITE_BY_INTERFACE;
   if (layout->family == LAYOUT_LUAJIT) return SITE_BY_LUAJIT;
+  if (!site_slots_are_usual(&layout->puc)) return SITE_BY_INTERFACE;
   return layout->puc.ci_previous != LAYOUT_ABSENT ? SITE_BY_LIST : SITE_BY_ARRAY;
 }
 

@@ -127,7 +127,7 @@ trace_coroutine_t *trace_new_coroutine(trace_t *t, lua_State *L, uint64_t now) {
                             .track = ++t->tracks,
                             .next = *bucket};
   chunk->frames[0] = (trace_frame_t){
-      .id = site_base(t->site, &t->layout, L), .node = TRACE_ROOT, .taken_up = true, .start = now};
+      .id = site_base(t->site, &t->layout, L), .node = TRACE_ROOT, .how = TRACE_FRAME_TAKEN_UP, .start = now};
   *bucket = index;
   return co;
 }

@@ -64,7 +64,7 @@ static uint32_t add(trace_t *t, uint32_t parent, const trace_node_t *like) {
   t->nodes[made].values = values;
   t->nodes[made].labels = t->current->labels;
   t->nodes[made].parent = parent;
-  t->nodes[made].recent = TRACE_ROOT;
+  t->nodes[made].recent = t->nodes[made].next = TRACE_ROOT;
   t->nodes[made].depth = (uint16_t)(t->nodes[parent].depth + 1);
   t->nodes[made].chain = *first;
   *first = made;
@@ -85,7 +85,7 @@ static uint32_t parent_in_depth(trace_t *t, uint32_t parent) {
   return parent;
 }
 
-static uint8_t coroutine_flags(const trace_t *t, uint64_t key) {
+static uint32_t coroutine_flags(const trace_t *t, uint64_t key) {
   static const uint8_t flags[] = {TRACE_RESUMES, TRACE_WRAPS, TRACE_YIELDS};
   for (size_t i = 0; i < sizeof flags; i++)
     if (key != 0 && key == t->coroutine_keys[i]) return flags[i];
@@ -115,7 +115,7 @@ uint32_t trace_find_child(trace_t *t, uint32_t parent, const site_t *site) {
     found = like.function != 0 || t->calibrating ? add(t, from, &like) : TRACE_OVERFLOW;
     t->last_cost += (int64_t)(stopwatch_now() - begun) << TRACE_COST_SHIFT;
   }
-  if (found != TRACE_OVERFLOW) t->nodes[from].recent = found;
+  if (found != TRACE_OVERFLOW) trace_expect(t, from, found);
   return found;
 }
 
