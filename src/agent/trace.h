@@ -257,6 +257,7 @@ void trace_arm_if_free(vm_t *vm, lua_State *L);
 void trace_unhook(vm_t *vm, lua_State *L);
 /* LuaJIT: tells at the next instruction that the C function has ended. */
 void trace_await_end(trace_t *t, lua_State *L);
+void trace_await_no_more(trace_t *t, lua_State *L);
 /* L runs from now on, its path going on from `parent`. */
 void trace_resume(trace_t *t, lua_State *L, uint32_t parent);
 void trace_leave_innermost(trace_t *t);

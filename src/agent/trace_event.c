@@ -47,7 +47,7 @@ void trace_await_end(trace_t *t, lua_State *L) {
   t->counted = true;
 }
 
-static void await_no_more(trace_t *t, lua_State *L) {
+void trace_await_no_more(trace_t *t, lua_State *L) {
   if (!t->counted) return;
   trace_arm(t->vm, L);
   t->counted = false;
@@ -326,7 +326,7 @@ static void on_return(trace_t *t, lua_State *L, const site_t *site) {
 COLD static void on_count(trace_t *t, lua_State *L, const site_t *site) {
   if (!is_copy_of_top(t, site->id) && !is_open(t, site->id)) trace_take_up(t, L, 0);
   while (!at_bottom(t) && t->top->id > site->id) close_top(t);
-  await_no_more(t, L);
+  trace_await_no_more(t, L);
   t->last_cost += t->costs.leave[SITE_C];
 }
 

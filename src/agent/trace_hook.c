@@ -222,26 +222,60 @@ TRACE_INLINE bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, trac
 
 /* -- all the others ------------------------------------------------------------------------------------------------------- */
 
-/* Calls of a function that this path has called before, but not lately: it is expected to call it again. Tail calls. */
+/* The path has called the function before, if not lately: it is expected to call it again. */
+static bool expect_callee(trace_t *t, uint32_t parent, const site_t *site) {
+  uint32_t index = trace_look_up(t, parent, site->key, site->check);
+  if (index != TRACE_ROOT) trace_expect(t, parent, index);
+  return index != TRACE_ROOT;
+}
+
+static bool take_less_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
+                                uint64_t now) {
+  const layout_puc_t *l = &t->layout.puc;
+  bool tail = lv_is_tail_call(ar->event);
+  if (!tail && ar->event != LUA_HOOKCALL) return take_usual_puc(t, L, ar, node, now);
+  uint32_t parent = tail ? usual_tail_parent(t, node) : t->top->node;
+  site_t site;
+  site_read_slot(l, site_load64(call_record(l, L, ar) + l->ci_func), &site);
+  if ((tail && parent == TRACE_ROOT) || !expect_callee(t, parent, &site)) return false;
+  return tail ? replace_as_usual(t, &site, lv_call_id(ar), node, now) : take_usual_puc(t, L, ar, node, now);
+}
+
+/* LuaJIT: C functions and built-ins, too. A count hook waits for the end of one, and is there no more after it. */
+static bool take_less_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
+                                   uint64_t now) {
+  const layout_luajit_t *l = &t->layout.luajit;
+  trace_frame_t *top = t->top;
+  uint64_t id = site_luajit_call_id(l, L, lv_call_id(ar));
+  if (top == t->low) return false;
+  if (ar->event == LUA_HOOKCOUNT) {
+    if (!t->counted || node->kind == SITE_LUA || top[-1].id != id) return false;
+    if (!return_as_usual(t, top, top->id, node, now)) return false;
+    trace_await_no_more(t, L);
+    return true;
+  }
+  if (ar->event == LUA_HOOKRET) {
+    if (node->kind != SITE_LUA || !return_as_usual(t, top, id, node, now)) return false;
+    if (t->nodes[t->top->node].kind != SITE_LUA) trace_await_end(t, L);
+    return true;
+  }
+  if (ar->event != LUA_HOOKCALL || id <= top->id || top + 1 == t->high) return false;
+  site_t site;
+  site_read_luajit(l, L, &site);
+  if (!enter_as_usual(t, top, &site, id, node, now) &&
+      !(expect_callee(t, top->node, &site) && enter_as_usual(t, top, &site, id, node, now)))
+    return false;
+  if (site.kind != SITE_LUA) trace_await_end(t, L);
+  return true;
+}
+
 static bool take_less_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
   const trace_coroutine_t *co = t->current;
-  bool tail = lv_is_tail_call(ar->event);
   if (t->usual == TRACE_NONE_USUAL || co == NULL || co->L != L || now < t->last) return false;
   trace_node_t *node = &t->nodes[t->top->node];
   if (!trace_is_plain(node, co->labels)) return false;
-  if (!tail && ar->event != LUA_HOOKCALL) return take_usual(t, L, ar, t->usual, now);
-  uint32_t parent = tail ? usual_tail_parent(t, node) : t->top->node;
-  if (tail && parent == TRACE_ROOT) return false;
-  site_t site;
-  if (t->usual == TRACE_USUAL_PUC)
-    site_read_slot(&t->layout.puc, site_load64(call_record(&t->layout.puc, L, ar) + t->layout.puc.ci_func),
-                   &site);
-  else
-    site_read_luajit(&t->layout.luajit, L, &site);
-  uint32_t index = trace_look_up(t, parent, site.key, site.check);
-  if (index == TRACE_ROOT) return false;
-  trace_expect(t, parent, index);
-  return tail ? replace_as_usual(t, &site, lv_call_id(ar), node, now) : take_usual(t, L, ar, t->usual, now);
+  if (t->usual == TRACE_USUAL_PUC) return take_less_usual_puc(t, L, ar, node, now);
+  return lv_may_be_luajit() && take_less_usual_luajit(t, L, ar, node, now);
 }
 
 /* Whatever is not usual, or of another VM than the first, or where a hook of the host's is to be called as well. */
