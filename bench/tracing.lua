@@ -61,19 +61,21 @@ local function known(n)
   return x
 end
 local function empty(n) return n end
-local function caller(n) return known(n) + known(n) end
+local function caller(f, n) return f(n) + f(n) end
 if rawget(_G, "jit") then jit.off() jit.flush() end
-local CALLS = 400
 for _, size in ipairs { 20, 100, 1000, 10000 } do
   local alone, corrected, raw, ratio = {}, {}, {}, {}
+  local CALLS = math.max(16, math.floor(200000 / size)) -- a few milliseconds: the machine's speed changes all the time
+  local function run() for _ = 1, CALLS do caller(known, size) end end
   local function time_alone()
-    local bare = timed(function() for _ = 1, 2 * CALLS do empty(size) end end) -- to call is the caller's work
-    return (timed(function() for _ = 1, 2 * CALLS do known(size) end end) - bare) / (2 * CALLS) * 1e9
+    run() -- after what else was done: the start of tracing, which measures its own costs, leaves the processor as warm
+    local bare = timed(function() for _ = 1, CALLS do caller(empty, size) end end) -- to call is the caller's work
+    return (timed(run) - bare) / (2 * CALLS) * 1e9
   end
-  for i = 1, tonumber(arg[2] or 15) do
+  for i = 1, tonumber(arg[2] or 61) do
     local before = time_alone()
     pulse.start { cpu = "tracing" }
-    for _ = 1, CALLS do caller(size) end
+    timed(run)
     local profile = pulse.stop()
     corrected[i], raw[i] = 0, 0
     for _, sample in ipairs(profile:samples()) do
@@ -83,7 +85,7 @@ for _, size in ipairs { 20, 100, 1000, 10000 } do
       end
     end
     if rawget(_G, "jit") then jit.off() end
-    alone[i] = (before + time_alone()) / 2 -- around it: the machine's speed changes from second to second
+    alone[i] = (before + time_alone()) / 2 -- around it
     ratio[i] = corrected[i] / alone[i]
   end
   print(("known(%d) %.0f %.0f %.0f %+.1f"):format(size, median(alone), median(corrected), median(raw), (median(ratio) - 1) * 100))
