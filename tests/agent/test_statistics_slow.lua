@@ -10,9 +10,11 @@ local floor, sqrt, abs = math.floor, math.sqrt, math.abs
 
 -- On the cpu clock: each burns until its own moment of the process's CPU time. The moments are set one after the other, so
 -- what one oversteps is taken from the next: in the mean the shares are exactly those asked for.
-local function half(moment) while clock() < moment do end return moment end
-local function third(moment) while clock() < moment do end return moment end
-local function fifth(moment) while clock() < moment do end return moment end
+-- Between two looks at the clock, which are all kernel time, some of their own.
+local SPIN = t.is_luajit and 2000 or 100
+local function half(moment) while clock() < moment do for _ = 1, SPIN do end end return moment end
+local function third(moment) while clock() < moment do for _ = 1, SPIN do end end return moment end
+local function fifth(moment) while clock() < moment do for _ = 1, SPIN do end end return moment end
 
 -- Rounds of random length, 0.5 to 3.5 ms: the kernel's own tick, which CPU timers wait for, must find no rhythm here.
 local function burn_by_time(enough)
