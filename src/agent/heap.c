@@ -10,16 +10,10 @@
 #include "agent/engine.h"
 #include "agent/heap_cycle.h"
 #include "agent/heap_site.h"
+#include "agent/lean.h"
 #include "profile/mem.h"
 
 enum { STACK_WIPED = 768, CACHE_LINE = 64 };
-
-/* Of functions that are called millions of times a second, a frame pointer is a good part. */
-#if defined __GNUC__ && !defined __clang__
-#define LEAN __attribute__((optimize("omit-frame-pointer")))
-#else
-#define LEAN
-#endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
 static heap_t *heaps;

@@ -76,6 +76,15 @@ static inline bool lv_calls_are_numbered(void) {
   return LUA_VERSION_NUM == 501;
 }
 
+/* What a value's tag is, the same in all builds of a version of PUC Lua: so many bytes; C functions have one of their own, and those
+ * without an object another one. */
+static inline uint16_t lv_tag_bytes(void) {
+  return LUA_VERSION_NUM >= 504 ? 1 : 4;
+}
+static inline bool lv_c_has_a_tag(void) {
+  return LUA_VERSION_NUM >= 502;
+}
+
 /* The module for 5.1 serves LuaJIT, too. */
 static inline bool lv_may_be_luajit(void) {
   return LUA_VERSION_NUM == 501;

@@ -3,17 +3,11 @@
  * call and return of the program. */
 #include <unistd.h>
 
+#include "agent/lean.h"
 #include "agent/stopwatch.h"
 #include "agent/trace.h"
 #include "agent/vm_index.h"
 #include "agent/walk_setup.h"
-
-/* Of a function that is called tens of millions of times a second, a frame pointer is a good part. */
-#if defined __GNUC__ && !defined __clang__
-#define LEAN __attribute__((optimize("omit-frame-pointer")))
-#else
-#define LEAN
-#endif
 
 /* -- finding the VM ---------------------------------------------------------------------------------------------------- */
 

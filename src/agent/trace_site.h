@@ -74,25 +74,17 @@ static inline void site_set_closure(const layout_puc_t *l, uint64_t closure, boo
     site_set_proto(l, site_load64(closure + l->closure_proto), site);
 }
 
-/* What is the same in all builds of a version: how long tags are, whether functions of C have their own, and without an object
- * another one. */
-static inline uint16_t site_tag_bytes(void) {
-  return LUA_VERSION_NUM >= 504 ? 1 : 4;
-}
-static inline bool site_c_has_a_tag(void) {
-  return LUA_VERSION_NUM >= 502;
-}
-
+/* As those of all builds of the version are. */
 static inline bool site_slots_are_usual(const layout_puc_t *l) {
-  return l->tag_bytes == site_tag_bytes() && (l->tag_lua != l->tag_c) == site_c_has_a_tag() &&
-         (l->tag_light != LAYOUT_ABSENT) == site_c_has_a_tag();
+  return l->tag_bytes == lv_tag_bytes() && (l->tag_lua != l->tag_c) == lv_c_has_a_tag() &&
+         (l->tag_light != LAYOUT_ABSENT) == lv_c_has_a_tag();
 }
 
 __attribute__((always_inline)) static inline void site_read_slot(const layout_puc_t *l, uint64_t slot,
                                                                  site_t *site) {
   uint64_t value = site_load64(slot);
-  uint32_t tag = site_tag_bytes() == 1 ? site_load8(slot + 8) : site_load32(slot + 8);
-  if (!site_c_has_a_tag())
+  uint32_t tag = lv_tag_bytes() == 1 ? site_load8(slot + 8) : site_load32(slot + 8);
+  if (!lv_c_has_a_tag())
     site_set_closure(l, value, site_load8(value + l->closure_is_c) != 0, site);
   else if (tag == l->tag_lua)
     site_set_closure(l, value, false, site);

@@ -85,18 +85,20 @@ static void what_is_mapped_is_read_and_what_is_not_is_not(void **state) {
   munmap(memory_of_two, page);
 }
 
+static void unmap_page(uint64_t at) {
+  assert_int_equal(munmap((void *)(uintptr_t)at, (size_t)sysconf(_SC_PAGESIZE)), 0);
+}
+
 /* What a walk has learned of pages holds for that walk alone. */
 static void a_page_that_has_gone_is_not_read_by_the_next_walk(void **state) {
   (void)state;
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  uint8_t *mapped = map_pages(1);
-  uint64_t at = (uint64_t)(uintptr_t)mapped;
+  uint64_t at = (uint64_t)(uintptr_t)map_pages(1);
   uint8_t bytes[16];
   walk_memory_t *memory = begin(false);
   memory->expect(memory, WALK_SLOTS, at, at + 64);
   assert_true(walk_read(memory, bytes, at, 16, WALK_GUESS));
   assert_true(walk_read(memory, bytes, at + 256, 16, WALK_GUESS));
-  assert_int_equal(munmap(mapped, page), 0);
+  unmap_page(at);
   memory_own_begin(&own, false, 0, 0);
   assert_false(walk_read(memory, bytes, at, 16, WALK_GUESS));
   assert_false(walk_read(memory, bytes, at + 256, 16, WALK_GUESS));
@@ -105,13 +107,11 @@ static void a_page_that_has_gone_is_not_read_by_the_next_walk(void **state) {
 /* Another thread may unmap what a guess led to, at any moment. */
 static void a_guess_is_never_loaded(void **state) {
   (void)state;
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  uint8_t *mapped = map_pages(1);
-  uint64_t at = (uint64_t)(uintptr_t)mapped;
+  uint64_t at = (uint64_t)(uintptr_t)map_pages(1);
   uint8_t bytes[16];
   walk_memory_t *memory = begin(false);
   assert_true(walk_read(memory, bytes, at, 16, WALK_GUESS));
-  assert_int_equal(munmap(mapped, page), 0);
+  unmap_page(at);
   assert_false(walk_read(memory, bytes, at, 16, WALK_GUESS));
   assert_false(walk_read(memory, bytes, at + 32, 16, WALK_GUESS));
 }
