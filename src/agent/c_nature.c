@@ -46,12 +46,20 @@ static bool push_loaded(lua_State *L, const char *module) {
   return false;
 }
 
-/* Only what stands there under a name of the standard library: a program may have added functions of its own. */
+/* What the library itself has put there has none, but for pairs and ipairs of 5.1. With upvalues one C function is many: all that a
+ * binding makes, or coroutine.wrap. */
+static bool has_upvalues(lua_State *L) {
+  bool has = lua_getupvalue(L, -1, 1) != NULL;
+  if (has) lua_pop(L, 1);
+  return has;
+}
+
+/* Only what stands there under a name of the standard library: a program may have added functions of its own, or replaced some. */
 static void add_named(lua_State *L, const char *const *names) {
   for (; *names != NULL; names++) {
     lua_pushstring(L, *names);
     lua_rawget(L, -2);
-    add(L, WALK_C_INERT);
+    if (lua_iscfunction(L, -1) && !has_upvalues(L)) add(L, WALK_C_INERT);
     lua_pop(L, 1);
   }
 }
@@ -73,7 +81,7 @@ static void add_resumers(lua_State *L) {
   if (!push_loaded(L, "coroutine")) return;
   lua_pushliteral(L, "resume");
   lua_rawget(L, -2);
-  add(L, WALK_C_RESUMES_ARGUMENT);
+  if (lua_iscfunction(L, -1) && !has_upvalues(L)) add(L, WALK_C_RESUMES_ARGUMENT);
   lua_pop(L, 1);
   lua_pushliteral(L, "wrap");
   lua_rawget(L, -2);

@@ -396,6 +396,20 @@ t.test("resumers_on_the_cpu_clock", function()
 end)
 
 -- LuaJIT's allocator aligns by 8, malloc() by 16: a resumer must be seen wherever it lies.
+-- A program may keep anything under a name of the standard library: a C function with upvalues is not what stood there, and others may share
+-- its code, as all functions of coroutine.wrap do.
+t.test("coroutines_behind_a_name_of_the_library", function()
+  local kept = _G.print
+  _G.print = coroutine.wrap(function() while true do coroutine.yield() end end)
+  local function worker() while true do loop(20000) coroutine.yield() end end
+  local step = coroutine.wrap(worker)
+  pulse.start { cpu_hz = 1000 }
+  repeat step() until pulse.status().samples >= 100
+  local profile = pulse.stop()
+  _G.print = kept
+  t.truthy(t.row(profile, "worker").cum > 50, "samples in the coroutine")
+end)
+
 t.test("resumers_wherever_their_coroutines_lie", function()
   local kept, found = {}, {}
   local function middle(co)
