@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The allocator's wrapper; see heap.h. allocate() and what it calls run inside Lua wherever it allocates: no Lua, no malloc, no
- * stdio. */
+/* The allocator's wrapper; see heap.h. allocate() and what it calls run inside Lua wherever it allocates: no Lua, no stdio, and no malloc
+ * but in the stead of a host's allocator that would do the same. */
 #include "agent/heap.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "agent/heap_cycle.h"
 #include "agent/heap_site.h"
 #include "agent/lean.h"
+#include "agent/plain_allocator.h"
 #include "profile/mem.h"
 
 enum { STACK_WIPED = 768, CACHE_LINE = 64 };
@@ -192,30 +194,61 @@ LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block
   return result;
 }
 
+/* As the host's allocator does it, or in its stead where that is known to be plain. */
+LEAN_INLINE void *hand_on_new(heap_t *heap, size_t old_size, size_t size, bool plain) {
+  return plain ? malloc(size) : heap->allocate(heap->ud, NULL, old_size, size);
+}
+
+LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, bool plain) {
+  if (!plain) return heap->allocate(heap->ud, block, size, 0);
+  free(block);
+  return NULL;
+}
+
 /* What a failure would have to undo is kept in the heap, not across the call. */
-LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *block, size_t old_size,
-                                                          size_t new_size) {
+LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, bool plain) {
   heap->left -= (int64_t)new_size;
   if (heap->left <= 0) return allocate_sample(heap, block, old_size, new_size);
   if (block != NULL) return reallocate(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
-  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  void *result = hand_on_new(heap, old_size, new_size, plain);
   return __builtin_expect(result != NULL, 1) ? result : count_failure(heap);
+}
+
+LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *block, size_t old_size,
+                                                          size_t new_size) {
+  return more(heap, block, old_size, new_size, false);
+}
+
+LEAN __attribute__((noinline)) static void *allocate_more_plainly(heap_t *heap, void *block, size_t old_size,
+                                                                  size_t new_size) {
+  return more(heap, block, old_size, new_size, true);
+}
+
+LEAN_INLINE void *any(heap_t *heap, void *block, size_t old_size, size_t new_size, bool plain) {
+  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_SAMPLING, 0))
+    return allocate_not_sampling(heap, block, old_size, new_size);
+  if (new_size != 0)
+    return plain ? allocate_more_plainly(heap, block, old_size, new_size)
+                 : allocate_more(heap, block, old_size, new_size);
+  if (block != NULL) {
+    count_free(heap, old_size);
+    if (may_be_followed(heap, (uint64_t)(uintptr_t)block)) return free_followed(heap, block, old_size);
+  }
+  return hand_on_free(heap, block, old_size, plain);
 }
 
 /* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere, by tail calls. */
 LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate(void *ud, void *block, size_t old_size,
                                                                 size_t new_size) {
-  heap_t *heap = ud;
-  if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_SAMPLING, 0))
-    return allocate_not_sampling(heap, block, old_size, new_size);
-  if (new_size != 0) return allocate_more(heap, block, old_size, new_size);
-  if (block != NULL) {
-    count_free(heap, old_size);
-    if (may_be_followed(heap, (uint64_t)(uintptr_t)block)) return free_followed(heap, block, old_size);
-  }
-  return heap->allocate(heap->ud, block, old_size, new_size);
+  return any(ud, block, old_size, new_size, false);
+}
+
+/* The same where the host's allocator is plain. */
+LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate_plainly(void *ud, void *block,
+                                                                        size_t old_size, size_t new_size) {
+  return any(ud, block, old_size, new_size, true);
 }
 
 /* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */
@@ -255,23 +288,30 @@ int heap_guard_forks(void) {
   return pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
+/* Makes a block and frees it. */
+static void try_out(lua_Alloc function, void *ud) {
+  enum { SOME_SIZE = 64 };
+  void *block = function(ud, NULL, 0, SOME_SIZE);
+  if (block != NULL) function(ud, block, SOME_SIZE, 0);
+}
+
 /* True when the VM's allocator calls this wrapper, itself or by one of the host's around it. */
 static bool is_in_place(heap_t *heap, lua_State *L) {
-  enum { PROBE_SIZE = 64 };
   void *ud;
   lua_Alloc current = lua_getallocf(L, &ud);
   heap->was_called = false;
   atomic_store(&heap->state, HEAP_PROBED);
-  void *block = current(ud, NULL, 0, PROBE_SIZE);
-  if (block != NULL) current(ud, block, PROBE_SIZE, 0);
+  try_out(current, ud);
   atomic_store(&heap->state, HEAP_OFF);
   return heap->was_called;
 }
 
 static void put_in_place(heap_t *heap, lua_State *L) {
   heap->allocate = lua_getallocf(L, &heap->ud);
+  try_out(heap->allocate, heap->ud); /* by now whatever it calls is bound */
+  heap->wrapper = plain_allocator_is(heap->allocate) ? allocate_plainly : allocate;
   heap->taken_out = false;
-  lua_setallocf(L, allocate, heap);
+  lua_setallocf(L, heap->wrapper, heap);
 }
 
 enum { HEAP_SIZE = sizeof(heap_t) + CACHE_LINE };
@@ -347,7 +387,7 @@ void heap_stop(vm_t *vm, lua_State *L) {
   heap->walk = NULL;
   heap->filter = NULL;
   heap->totals = NULL;
-  if (lua_getallocf(L, &ud) != allocate || ud != heap)
+  if (lua_getallocf(L, &ud) != heap->wrapper || ud != heap)
     return; /* the host calls it from its own, or has it no more */
   lua_setallocf(L, heap->allocate, heap->ud);
   heap->taken_out = true;

@@ -46,6 +46,7 @@ typedef struct heap {
   live_heap_totals_t *totals;
   heap_rate_t rate;
   random_t random;
+  lua_Alloc wrapper;      /* what stands in its place */
   vm_t *vm;               /* while state is not HEAP_OFF */
   struct heap_walk *walk; /* likewise */
   bool was_called;        /* while it was probed */

@@ -9,4 +9,7 @@
 #define LEAN
 #endif
 
+/* A part of such functions. */
+#define LEAN_INLINE __attribute__((always_inline)) static inline
+
 #endif
