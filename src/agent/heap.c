@@ -4,7 +4,6 @@
 #include "agent/heap.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -196,12 +195,12 @@ LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block
 
 /* As the host's allocator does it, or in its stead where that is known to be plain. */
 LEAN_INLINE void *hand_on_new(heap_t *heap, size_t old_size, size_t size, bool plain) {
-  return plain ? malloc(size) : heap->allocate(heap->ud, NULL, old_size, size);
+  return plain ? plain_allocator_make(size) : heap->allocate(heap->ud, NULL, old_size, size);
 }
 
 LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, bool plain) {
   if (!plain) return heap->allocate(heap->ud, block, size, 0);
-  free(block);
+  plain_allocator_free(block);
   return NULL;
 }
 

@@ -12,10 +12,20 @@
 
 #include <lua.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 /* True: `allocate` frees by free(block), and returns NULL then; and what it returns for a new block is realloc(NULL, size). It tells
  * nothing of blocks that change their size. It is not called, but should have been, to make a block and to free one: calls that the
  * linker binds when they are first made lead nowhere before that. Ordinary context. */
 bool plain_allocator_is(lua_Alloc allocate);
+
+/* What a plain one does. The only memory that the agent takes so is Lua's own. */
+static inline void *plain_allocator_make(size_t size) {
+  return malloc(size);
+}
+
+static inline void plain_allocator_free(void *block) {
+  free(block);
+}
 
 #endif

@@ -16,6 +16,7 @@
 #include "agent/system_call.h"
 #include "agent/tick_event.h"
 #include "agent/tick_signal.h"
+#include "agent/tick_weight.h"
 #include "agent/time.h"
 #include "agent/undrained.h"
 #include "profile/random.h"
@@ -27,6 +28,7 @@
 enum {
   MAX_THREADS = 1024,
   MAX_SHARE = 50, /* a sample may cost 1/50 of the time */
+  COST_TICKS = 4, /* so many ticks to one whose cost is measured, by a system call */
   /* beside an event the timer is for kernel time, and need not be as fast: one tick in four, but within these bounds, ns */
   LEAST_KERNEL_PERIOD = 10000000,
   MOST_KERNEL_PERIOD = 40000000
@@ -35,27 +37,23 @@ enum {
 /* The tid of a ticker whose thread ended while VMs still listened: silent, but taken until they leave. */
 #define THREAD_GONE ((pid_t)-1)
 
-/* What the pending tick is of. */
-enum { NO_TICK, USER_TICK, KERNEL_TICK, ANY_TICK };
-
 struct ticker {
   timer_t timer;
-  tick_event_t event; /* what ticks in user time, when it does; else the timer ticks for all time */
-  _Atomic pid_t tid;  /* 0: free */
+  tick_event_t event;     /* what ticks in user time, when it does; else the timer ticks for all time */
+  _Atomic pid_t tid;      /* 0: free */
+  _Atomic uintptr_t self; /* pthread_self() of that thread, as soon as a tick has come to it; else 0 */
   _Atomic(tick_listener_t *) listeners;
   _Atomic int in_handler;        /* handlers at work: ticker_leave waits for 0 */
-  volatile sig_atomic_t pending; /* a tick nobody has taken yet, of one of the kinds above */
+  volatile sig_atomic_t pending; /* the kind of a tick that nobody has taken yet */
   _Atomic uint64_t period;       /* ns */
   int signal;                    /* its number */
   bool held;                     /* its clock is stopped … */
   struct itimerspec left;        /* … with so much left */
   bool was_blocked;              /* the host blocks that signal on this thread; blocked again at the end */
   bool perf_was_blocked;         /* … and the events' */
-  uint64_t last_sample;          /* thread CPU time, ns */
-  uint64_t last_timer;           /* … of the timer's last tick but for the pending one */
-  uint64_t this_timer;           /* … of its last tick */
-  uint64_t tick_time;            /* … of the pending tick */
-  uint64_t debt;        /* time that samples of kernel time have taken in advance of samples of user time */
+  uint64_t tick_time;            /* thread CPU time of the pending tick, ns */
+  tick_weight_t weight;
+  unsigned untimed;     /* ticks since one whose cost was measured */
   uint64_t arm_cost;    /* ns of CPU time a handler takes, on average */
   uint64_t sample_cost; /* ns of CPU time a sample takes, on average */
   random_t random;
@@ -123,8 +121,7 @@ static bool event_is_lost(const ticker_t *ticker, uint64_t now) {
 }
 
 static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *context) {
-  ticker->last_timer = ticker->this_timer;
-  ticker->this_timer = now;
+  tick_weight_timer_ticked(&ticker->weight, now);
   if (!tick_event_ticks(&ticker->event)) return ANY_TICK;
   if (system_call_ended(context)) return KERNEL_TICK;
   if (event_is_lost(ticker, now) || !tick_signal_is_ours(&events))
@@ -158,6 +155,8 @@ static void tell_listeners(ticker_t *ticker, int kind, uint64_t start, const voi
   ticker->tick_time = start;
   for (tick_listener_t *l = atomic_load(&ticker->listeners); l != NULL; l = atomic_load(&l->next))
     l->on_tick(l, context);
+  if (++ticker->untimed < COST_TICKS) return;
+  ticker->untimed = 0;
   follow(&ticker->arm_cost, time_thread_cpu() - start);
 }
 
@@ -166,6 +165,32 @@ static ticker_t *ticker_of(pid_t tid) {
   for (unsigned i = 0; i < limit; i++)
     if (atomic_load_explicit(&tickers[i].tid, memory_order_relaxed) == tid) return &tickers[i];
   return NULL;
+}
+
+/* Mostly told without a system call. */
+static bool is_of_this_thread(const ticker_t *ticker) {
+  return atomic_load(&ticker->self) == (uintptr_t)pthread_self() ||
+         atomic_load(&ticker->tid) == this_thread();
+}
+
+static ticker_t *ticker_here(void) {
+  unsigned limit = atomic_load(&highest);
+  for (unsigned i = 0; i < limit; i++)
+    if (atomic_load_explicit(&tickers[i].self, memory_order_relaxed) == (uintptr_t)pthread_self())
+      return &tickers[i];
+  return ticker_of(this_thread());
+}
+
+/* A thread that blocked signals may get the tick of a ticker long ended, whose slot is another thread's now. */
+static bool enter_handler(ticker_t *ticker) {
+  atomic_fetch_add(&ticker->in_handler, 1);
+  if (!is_of_this_thread(ticker)) return false;
+  atomic_store(&ticker->self, (uintptr_t)pthread_self()); /* it stays this thread's until the handler ends */
+  return true;
+}
+
+static void leave_handler(ticker_t *ticker) {
+  atomic_fetch_sub(&ticker->in_handler, 1);
 }
 
 static void on_event(ticker_t *ticker, const void *context) {
@@ -185,12 +210,10 @@ static void on_event(ticker_t *ticker, const void *context) {
 static void on_perf_signal(int number, siginfo_t *info, void *context) {
   (void)number;
   int saved_errno = errno;
-  pid_t tid = this_thread();
-  ticker_t *ticker = ticker_of(tid);
+  ticker_t *ticker = ticker_here();
   if (ticker != NULL && info->si_code != SI_USER && info->si_code != SI_QUEUE) {
-    atomic_fetch_add(&ticker->in_handler, 1);
-    if (atomic_load(&ticker->tid) == tid) on_event(ticker, context);
-    atomic_fetch_sub(&ticker->in_handler, 1);
+    if (enter_handler(ticker)) on_event(ticker, context);
+    leave_handler(ticker);
   }
   errno = saved_errno;
 }
@@ -201,50 +224,31 @@ static void on_signal(int number, siginfo_t *info, void *context) {
   /* Only the kernel's timers say SI_TIMER; the pointer must be one of ours all the same. */
   if (info->si_code != SI_TIMER || ticker < tickers || ticker >= tickers + MAX_THREADS) return;
   int saved_errno = errno;
-  atomic_fetch_add(&ticker->in_handler, 1);
-  /* A thread that blocked signals may get the tick of a ticker long ended, whose slot is another thread's now. */
-  if (atomic_load(&ticker->tid) == this_thread()) {
+  if (enter_handler(ticker)) {
     uint64_t now = time_thread_cpu();
     int kind = kind_of_timer_tick(ticker, now, context);
     if (kind != NO_TICK) tell_listeners(ticker, kind, now, context);
     follow_thread(ticker, now);
     set_timer(ticker, next_timer_gap(ticker));
   }
-  atomic_fetch_sub(&ticker->in_handler, 1);
+  leave_handler(ticker);
   errno = saved_errno;
-}
-
-/* Both sources sample the thread's CPU time; each tells of its own part. A sample of kernel time stands for the time since
- * the timer's last tick, whatever that one saw; a sample of user time for all the time since the last such sample, less what
- * samples of kernel time have taken: so the weights add up to the thread's time, and each part gets its own. */
-static uint64_t weigh(ticker_t *ticker, int kind, uint64_t now, uint64_t not_before) {
-  if (kind == KERNEL_TICK) {
-    uint64_t since = ticker->last_timer > not_before ? ticker->last_timer : not_before;
-    uint64_t weight = now > since ? now - since : 0;
-    ticker->debt += weight;
-    return weight;
-  }
-  uint64_t since = ticker->last_sample > not_before ? ticker->last_sample : not_before;
-  uint64_t weight = now > since ? now - since : 0;
-  uint64_t paid = ticker->debt < weight ? ticker->debt : weight;
-  ticker->debt -= paid;
-  ticker->last_sample = now;
-  return weight - paid;
 }
 
 bool ticker_take_here(ticker_t *ticker, uint64_t not_before, uint64_t *weight) {
   int kind = ticker->pending;
   ticker->pending = NO_TICK;
-  if (kind != NO_TICK) *weight = weigh(ticker, kind, ticker->tick_time, not_before);
+  if (kind != NO_TICK)
+    *weight = tick_weigh(&ticker->weight, (tick_kind_t)kind, ticker->tick_time, not_before);
   return kind != NO_TICK;
 }
 
 tick_take_t ticker_take(ticker_t *ticker, uint64_t not_before, uint64_t *weight) {
-  if (atomic_load_explicit(&ticker->tid, memory_order_relaxed) != this_thread()) return TICK_OTHER_THREAD;
+  if (!is_of_this_thread(ticker)) return TICK_OTHER_THREAD;
   if (ticker->pending == NO_TICK) return TICK_NONE;
   ticker->pending = NO_TICK;
   /* ticks may have come and gone since: whatever they were of, this sample stands for all the time up to now */
-  *weight = weigh(ticker, ANY_TICK, time_thread_cpu(), not_before);
+  *weight = tick_weigh(&ticker->weight, ANY_TICK, time_thread_cpu(), not_before);
   return TICK_TAKEN;
 }
 
@@ -303,6 +307,11 @@ static void remove_handler_if_last(void) {
   tick_signal_remove(&events);
 }
 
+static void set_thread(ticker_t *ticker, pid_t tid) {
+  atomic_store(&ticker->self, 0);
+  atomic_store(&ticker->tid, tid);
+}
+
 static void end_ticker(ticker_t *ticker, critical_t *critical) {
   pid_t tid = atomic_load(&ticker->tid);
   tick_event_give_up(&ticker->event);
@@ -319,7 +328,7 @@ static void end_ticker(ticker_t *ticker, critical_t *critical) {
     undrained_add(tid);
   }
   atomic_store(&ticker->listeners, NULL);
-  atomic_store(&ticker->tid, 0);
+  set_thread(ticker, 0);
   active_count--;
   remove_handler_if_last();
 }
@@ -341,7 +350,7 @@ static void on_thread_exit(void *value) {
     tick_event_close(&ticker->event);
     tick_signal_drain(ticker->signal);
     if (events.installed) tick_signal_drain(events.number);
-    atomic_store(&ticker->tid, THREAD_GONE); /* thread numbers are reused */
+    set_thread(ticker, THREAD_GONE); /* thread numbers are reused */
   }
   leave_critical(&critical);
 }
@@ -360,7 +369,7 @@ static void after_fork_child(void) {
   for (int i = 0; i < MAX_THREADS; i++) {
     if (atomic_load(&tickers[i].tid) != 0) tick_event_close_copy(&tickers[i].event);
     tick_event_clear(&tickers[i].event);
-    atomic_store(&tickers[i].tid, 0);
+    set_thread(&tickers[i], 0);
     atomic_store(&tickers[i].listeners, NULL);
     atomic_store(&tickers[i].in_handler, 0);
     tickers[i].pending = 0;
@@ -419,14 +428,14 @@ static ticker_t *start_ticker(pid_t tid, unsigned hz, uint64_t seed, failure_t *
   ticker->was_blocked = ticker->held = false;
   ticker->random.state = seed;
   ticker->pending = 0;
-  ticker->last_sample = ticker->last_timer = ticker->this_timer = time_read(time_thread_clock(tid));
-  ticker->debt = ticker->arm_cost = ticker->sample_cost = 0;
+  tick_weight_begin(&ticker->weight, time_read(time_thread_clock(tid)));
+  ticker->arm_cost = ticker->sample_cost = ticker->untimed = 0;
   ticker->perf_was_blocked = false;
   tick_event_clear(&ticker->event);
   open_event(ticker, tid);
   if ((unsigned)(ticker - tickers) >= atomic_load(&highest))
     atomic_store(&highest, (unsigned)(ticker - tickers) + 1);
-  atomic_store(&ticker->tid, tid);
+  set_thread(ticker, tid);
   active_count++;
   start_clocks(ticker, tid);
   return ticker;
@@ -531,7 +540,7 @@ bool ticker_is_alive(const tick_listener_t *listener) {
 void ticker_mark_gone(tick_listener_t *listener) {
   critical_t critical;
   enter_critical(&critical);
-  if (ticker_is_alive(listener)) atomic_store(&listener->ticker->tid, THREAD_GONE);
+  if (ticker_is_alive(listener)) set_thread(listener->ticker, THREAD_GONE);
   leave_critical(&critical);
 }
 
