@@ -76,10 +76,24 @@ static void learn_coroutine_functions(trace_t *t, lua_State *L) {
   lua_settop(L, top);
 }
 
+/* LuaJIT: which one is the library's error; it never returns to its caller. */
+static void learn_error(trace_t *t, lua_State *L) {
+  lv_push_globals(L);
+  lua_pushliteral(L, "error");
+  lua_rawget(L, -2);
+  if (t->site == SITE_BY_LUAJIT && lua_iscfunction(L, -1)) {
+    site_t site;
+    site_set_luajit(&t->layout.luajit, (uint64_t)(uintptr_t)lua_topointer(L, -1), &site);
+    t->error_key = site.key;
+  }
+  lua_pop(L, 2);
+}
+
 /* In protection: what start has made so far must be undone if Lua has no memory for this. */
 static int learn(lua_State *L) {
   trace_t *t = lua_touserdata(L, 1);
   learn_coroutine_functions(t, L);
+  learn_error(t, L);
   return trace_calibrate(t, L, trace_on_event) ? 0 : luaL_error(L, "out of memory");
 }
 
@@ -151,6 +165,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   t->rules = vm->luajit ? TRACE_BY_PLACE : lv_calls_are_numbered() ? TRACE_BY_NUMBER : TRACE_BY_RECORD;
   choose_way(t);
   t->may_count = vm->luajit && !(vm->host.function != NULL && vm->host.mask & LUA_MASKCOUNT);
+  t->dispatch.armed = LUAJIT_DISPATCH_NONE;
   t->walk.memory = &t->own.memory;
   memory_own_init(&t->own, vm->pid);
   walk_setup_apply(&t->walk);
@@ -159,6 +174,8 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
     vm->jit_was_on = luajit_turn_off(L);
     if (vm->jit_was_on)
       live_comment(&vm->live, "the JIT compiler was turned off while tracing: compiled code calls no hooks");
+    if (t->site == SITE_BY_LUAJIT && vm->host.function == NULL)
+      luajit_dispatch_learn(&t->dispatch, &t->layout.luajit, L, vm->global);
   }
   if (!trace_stack_start(t) || !trace_tree_start(t))
     return failure_set(failure, "no memory for tracing within max_process_memory_bytes (%zu)",
@@ -178,9 +195,9 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   trace_tree_clear(t);
   t->timeline = vm->options.trace_events > 0;
   t->begun = t->last = stopwatch_now();
-  t->cost = t->last_cost = 0;
+  t->cost = 0;
   t->last_corrected = (int64_t)(t->last << TRACE_COST_SHIFT);
-  t->current = NULL;
+  trace_unload(t);
   trace_resume(t, L, TRACE_ROOT);
   if (t->current == NULL) return failure_set(failure, "no memory for tracing");
   trace_take_up(t, L, 1); /* level 0 is the start of the session itself, in protection */
@@ -218,7 +235,7 @@ static void pause_changed(vm_t *vm, lua_State *L) {
   trace_skip(t, now);
   trace_store(t);
   while (t->chain_length > 0) trace_leave_innermost(t);
-  t->current = NULL;
+  trace_unload(t);
   trace_resume(t, L, TRACE_ROOT);
   trace_take_up(t, L, 0);
   t->counted = false;

@@ -16,6 +16,7 @@
 
 #include <stddef.h>
 
+#include "agent/luajit_dispatch.h"
 #include "agent/trace_site.h"
 #include "agent/vm.h"
 #include "profile/trace_values.h"
@@ -30,6 +31,7 @@ enum {
   TRACE_CHUNK = 31,        /* frames of a stack are had in chunks */
   TRACE_COST_SHIFT = 8,    /* costs are kept in 256ths of a nanosecond */
   TRACE_CALIBRATION_NODES = 8,
+  TRACE_GUESS_BITS = 10, /* of places where children of nodes are remembered */
   TRACE_RECHECK =
       4096 /* after so many calls of a path its function is looked at again: another may lie there */
 };
@@ -44,8 +46,10 @@ enum {
   TRACE_RESUMES = 1,
   TRACE_WRAPS = 2,
   TRACE_YIELDS = 4,
-  TRACE_SHOWN = 8,  /* its calls go into the timeline … */
-  TRACE_JUDGED = 16 /* … as was decided when it was first called */
+  TRACE_SHOWN = 8,   /* its calls go into the timeline … */
+  TRACE_JUDGED = 16, /* … as was decided when it was first called */
+  TRACE_LEAVES =
+      32 /* LuaJIT: it does not return to where it was called from: error, or one that was seen not to */
 };
 
 typedef struct __attribute__((aligned(64))) { /* a line of the cache each */
@@ -64,7 +68,8 @@ typedef struct __attribute__((aligned(64))) { /* a line of the cache each */
 
 enum {
   TRACE_FRAME_TAIL = 1,
-  TRACE_FRAME_TAKEN_UP = 2 /* it ran before it was seen: its beginning is not known */
+  TRACE_FRAME_TAKEN_UP = 2, /* it ran before it was seen: its beginning is not known */
+  TRACE_FRAME_OTHER = 4     /* LuaJIT: not of a function of Lua, so that its end has no event */
 };
 
 typedef struct {
@@ -107,6 +112,7 @@ typedef enum { TRACE_NONE_USUAL, TRACE_USUAL_PUC, TRACE_USUAL_LUAJIT } trace_usu
 /* What an event costs, in 256ths of a nanosecond, by event and kind of function. */
 typedef struct {
   int64_t call[SITE_KINDS], leave[SITE_KINDS];
+  int64_t sethook; /* LuaJIT: of lua_sethook for the count hook, where that is not the rule */
 } trace_costs_t;
 
 typedef struct trace {
@@ -117,12 +123,15 @@ typedef struct trace {
   trace_costs_t costs;
 
   /* now */
-  trace_coroutine_t *current;
+  trace_coroutine_t *current;            /* NULL: what runs could not be followed */
+  lua_State *running;                    /* its L, or NULL … */
+  live_ref_t labels;                     /* … its labels … */
+  int64_t away;                          /* … and how long it was away, for the hook to have at hand */
   trace_frame_t *top, *low, *high;       /* of the running coroutine: topmost frame, bounds of its chunk */
   uint64_t begun;                        /* raw time of the start, ns */
   uint64_t last;                         /* … of the last event */
   int64_t last_corrected;                /* fixed point */
-  int64_t cost, last_cost;               /* of all events so far, of the last one, fixed point */
+  int64_t cost;                          /* of all events so far, the last one included, fixed point */
   trace_coroutine_t *chain[TRACE_CHAIN]; /* outermost first; the last one runs */
   uint32_t chain_length;
   bool calibrating;
@@ -130,14 +139,17 @@ typedef struct trace {
   trace_usual_t quick; /* … by the hook itself, that is without a hook of the host's to be called after */
   bool timeline;
   char filter[4096]; /* patterns, one a line; "" takes all */
-  bool counted;      /* LuaJIT: a count hook waits for the end of a C function */
+  bool counted;      /* LuaJIT: a count hook, set by lua_sethook, waits for the end of a C function … */
   bool may_count;
+  luajit_dispatch_t dispatch; /* … or only the next instruction does */
   uint64_t coroutine_keys[3]; /* resume, what wrap returns, yield */
+  uint64_t error_key;         /* error */
 
   /* the tree */
   trace_node_t *nodes;
   uint32_t node_count, node_max;
   uint32_t *buckets, bucket_mask;
+  uint32_t guesses[1 << TRACE_GUESS_BITS]; /* LuaJIT: children that were called lately, TRACE_ROOT: none */
   _Atomic uint64_t nobody[TRACE_VALUES];
   _Atomic uint64_t calibration[TRACE_CALIBRATION_NODES][TRACE_VALUES];
 
@@ -223,6 +235,7 @@ void trace_forget_coroutine(trace_t *t, trace_coroutine_t *co);
 /* Makes its stack the running one, and back. */
 void trace_load(trace_t *t, trace_coroutine_t *co);
 void trace_store(trace_t *t);
+void trace_unload(trace_t *t); /* none runs that is followed */
 /* A frame on top of the running stack, NULL when there is no room. */
 trace_frame_t *trace_grow(trace_t *t);
 void trace_shrink(trace_t *t);
@@ -242,6 +255,13 @@ static inline void trace_pop(trace_t *t) {
 /* -- the hook (trace_hook.c) ---------------------------------------------------------------------------------------- */
 
 void trace_on_event(lua_State *L, lua_Debug *ar);
+/* Events that take longer. */
+void trace_take_other(lua_State *L, lua_Debug *ar, uint64_t now);
+/* LuaJIT (trace_luajit.c): the short ways, for the first VM of a process, if its layout is the usual one, and for any. The second one
+ * returns false if it did nothing. */
+bool trace_is_usual_luajit(const layout_luajit_t *l);
+void trace_on_luajit_event(lua_State *L, lua_Debug *ar, uint64_t now, trace_t *t);
+bool trace_take_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now);
 /* The hook finds the VM from now on, and no more. The first of a process it finds fastest. */
 bool trace_announce(trace_t *t);
 void trace_withdraw(trace_t *t);
@@ -255,9 +275,11 @@ void trace_arm(vm_t *vm, lua_State *L);
 /* … unless the coroutine has a hook of its own. */
 void trace_arm_if_free(vm_t *vm, lua_State *L);
 void trace_unhook(vm_t *vm, lua_State *L);
-/* LuaJIT: tells at the next instruction that the C function has ended. */
+/* LuaJIT: tells at the next instruction that the C function has ended; in its call, or when what it called returns. */
 void trace_await_end(trace_t *t, lua_State *L);
 void trace_await_no_more(trace_t *t, lua_State *L);
+/* LuaJIT: the count that the hook is set with. */
+int trace_hook_count(const vm_t *vm);
 /* L runs from now on, its path going on from `parent`. */
 void trace_resume(trace_t *t, lua_State *L, uint32_t parent);
 void trace_leave_innermost(trace_t *t);
@@ -281,13 +303,7 @@ static inline int64_t trace_local_time(const trace_t *t) {
   return t->last_corrected - t->current->away;
 }
 
-static inline void trace_pay(trace_t *t) {
-  t->cost += t->last_cost;
-  t->last_cost = 0;
-}
-
 static inline void trace_charge_node(trace_t *t, trace_node_t *node, uint64_t now) {
-  trace_pay(t);
   int64_t corrected = (int64_t)(now << TRACE_COST_SHIFT) - t->cost;
   trace_add(&node->values[TRACE_EXCLUSIVE_RAW], now - t->last);
   trace_add(&node->values[TRACE_EXCLUSIVE],
@@ -304,22 +320,30 @@ static inline void trace_charge(trace_t *t, uint64_t now) {
   trace_charge_node(t, node, now);
 }
 
-/* How long the call took, in corrected time, fixed point, goes into the extremes of its node. */
-TRACE_INLINE void trace_note_end(trace_node_t *node, int64_t took) {
-  took >>= TRACE_COST_SHIFT;
-  int64_t shortest = (int64_t)atomic_load_explicit(&node->values[TRACE_MIN], memory_order_relaxed);
-  int64_t longest = (int64_t)atomic_load_explicit(&node->values[TRACE_MAX], memory_order_relaxed);
-  if (took == 0) took = 1; /* 0 stands for none */
+/* A new extreme. 0 stands for none. */
+static inline void trace_note_extreme(_Atomic uint64_t *values, int64_t took) {
+  int64_t shortest = (int64_t)atomic_load_explicit(&values[TRACE_MIN], memory_order_relaxed);
+  int64_t longest = (int64_t)atomic_load_explicit(&values[TRACE_MAX], memory_order_relaxed);
+  if (took == 0) took = 1;
   if (shortest == 0 || took < shortest)
-    atomic_store_explicit(&node->values[TRACE_MIN], (uint64_t)took, memory_order_relaxed);
+    atomic_store_explicit(&values[TRACE_MIN], (uint64_t)took, memory_order_relaxed);
   if (longest == 0 || took > longest)
-    atomic_store_explicit(&node->values[TRACE_MAX], (uint64_t)took, memory_order_relaxed);
+    atomic_store_explicit(&values[TRACE_MAX], (uint64_t)took, memory_order_relaxed);
+}
+
+/* How long the call took, in corrected time, fixed point, goes into the extremes of its node. */
+TRACE_INLINE void trace_note_end(_Atomic uint64_t *values, int64_t took) {
+  uint64_t nanoseconds = (uint64_t)(took >> TRACE_COST_SHIFT);
+  uint64_t shortest = atomic_load_explicit(&values[TRACE_MIN], memory_order_relaxed);
+  uint64_t longest = atomic_load_explicit(&values[TRACE_MAX], memory_order_relaxed);
+  /* between the two, by one comparison; and if there are none yet both are 0 */
+  if (nanoseconds - shortest > longest - shortest || nanoseconds == 0)
+    trace_note_extreme(values, (int64_t)nanoseconds);
 }
 
 /* … or the time since the last event belongs to nobody: nothing of the VM ran. */
 static inline void trace_skip(trace_t *t, uint64_t now) {
   if (now < t->last) now = t->last;
-  trace_pay(t);
   t->last = now;
   t->last_corrected = (int64_t)(now << TRACE_COST_SHIFT) - t->cost;
 }

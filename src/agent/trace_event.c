@@ -7,7 +7,7 @@
  * - 5.1: a tail call looks like a call; the next event shows the callee in its caller's place. Only a C function can catch an
  *   error, so a Lua function that is still there while its callee is gone without a return has been replaced by it.
  * - LuaJIT: functions written in Lua return, C functions and built-ins just end. A count hook of one instruction waits for the
- *   end of each.
+ *   end of each, set for the instruction that will run next (luajit_dispatch.h) or, where that is not known, for all by lua_sethook.
  * No runtime has events while a finalizer or another hook runs: their time is that of the function they interrupted. */
 #include <fnmatch.h>
 #include <stdio.h>
@@ -20,14 +20,25 @@ enum { TAKE_UP_MAX = 1024 };
 /* Seldom needed: kept out of the hook's code, and its registers out of the hook's frame. */
 #define COLD __attribute__((noinline, cold))
 
+static bool at_bottom(const trace_t *t) {
+  return t->top == t->current->chunk->frames && t->current->chunk->below == NULL;
+}
+
 /* -- the hook on coroutines ------------------------------------------------------------------------------------------- */
 
 static int own_mask(const vm_t *vm) {
   return LUA_MASKCALL | LUA_MASKRET | (vm->host.function != NULL ? vm->host.mask : 0);
 }
 
+/* One where entries of the dispatch table are written: then the count hook's bit in the mask is all that lacks. */
+int trace_hook_count(const vm_t *vm) {
+  if (vm->host.function != NULL) return vm->host.count;
+  return vm->trace->dispatch.opcodes != 0 ? 1 : 0;
+}
+
 void trace_arm(vm_t *vm, lua_State *L) {
-  lua_sethook(L, trace_on_event, own_mask(vm), vm->host.function != NULL ? vm->host.count : 0);
+  luajit_dispatch_release(&vm->trace->dispatch);
+  lua_sethook(L, trace_on_event, own_mask(vm), trace_hook_count(vm));
 }
 
 /* Another hook than the one that was there at start is that coroutine's own: left alone. */
@@ -37,19 +48,47 @@ void trace_arm_if_free(vm_t *vm, lua_State *L) {
 }
 
 void trace_unhook(vm_t *vm, lua_State *L) {
+  if (vm->trace != NULL) luajit_dispatch_release(&vm->trace->dispatch);
   if (lua_gethook(L) == trace_on_event) host_hook_restore(L, &vm->host, 0);
 }
 
-/* LuaJIT: tells at the next instruction that the C function has ended. */
+/* The coroutine that a yield goes back to, if the library has resumed it; C code may resume any other one next. */
+static lua_State *resumer(const trace_t *t) {
+  if (t->chain_length < 2) return NULL;
+  const trace_coroutine_t *co = t->chain[t->chain_length - 2];
+  return t->nodes[co->top->node].flags & (TRACE_RESUMES | TRACE_WRAPS) ? co->L : NULL;
+}
+
+/* The coroutine that goes on when the topmost function, of C, does what it is there for, or the coroutine has ended; NULL: not known. */
+static lua_State *goes_on(const trace_t *t, lua_State *L) {
+  const layout_luajit_t *l = &t->layout.luajit;
+  uint32_t flags = t->nodes[t->top->node].flags;
+  if (at_bottom(t)) return resumer(t);
+  if (flags & TRACE_LEAVES) return NULL;
+  if (flags & TRACE_YIELDS) return resumer(t);
+  if ((flags & (TRACE_RESUMES | TRACE_WRAPS)) == 0) return L;
+  if (site_luajit_is_lua(l, site_luajit_function(l, site_luajit_base(l, L)))) return NULL;
+  lua_State *co = lua_tothread(L, flags & TRACE_RESUMES ? 1 : lua_upvalueindex(1));
+  return co != NULL && lua_status(co) == LUA_YIELD ? co : L; /* one that begins is announced */
+}
+
+/* The one that will run next, where that is known; else whichever it will be. */
 void trace_await_end(trace_t *t, lua_State *L) {
   if (t->counted || !t->may_count) return;
+  lua_State *next = t->dispatch.opcodes != 0 ? goes_on(t, L) : NULL;
+  uint64_t pc = next != NULL ? luajit_dispatch_next(&t->layout.luajit, next) : 0;
+  if (pc != 0 && luajit_dispatch_arm(&t->dispatch, pc)) return;
+  luajit_dispatch_release(&t->dispatch);
   lua_sethook(L, trace_on_event, own_mask(t->vm) | LUA_MASKCOUNT, 1);
   t->counted = true;
+  t->cost += t->costs.sethook;
 }
 
 void trace_await_no_more(trace_t *t, lua_State *L) {
-  if (!t->counted) return;
+  if (!t->may_count) return;
+  if (luajit_dispatch_is_armed(&t->dispatch) && luajit_dispatch_disarm(&t->dispatch)) return;
   trace_arm(t->vm, L);
+  if (t->counted) t->cost += t->costs.sethook;
   t->counted = false;
 }
 
@@ -101,13 +140,9 @@ static void close_top(trace_t *t) {
   if ((frame->how & TRACE_FRAME_TAKEN_UP) == 0) {
     trace_node_t *node = &t->nodes[frame->node];
     if (node->labels != t->current->labels) trace_select_cell(t, node, t->current->labels);
-    trace_note_end(node, trace_local_time(t) - frame->local_start);
+    trace_note_end(node->values, trace_local_time(t) - frame->local_start);
   }
   trace_pop(t);
-}
-
-static bool at_bottom(const trace_t *t) {
-  return t->top == t->current->chunk->frames && t->current->chunk->below == NULL;
 }
 
 /* Whether a call is among the open ones, the bottom included. */
@@ -130,6 +165,7 @@ static void open_frame(trace_t *t, uint64_t id, uint32_t node, uint32_t how) {
     frame = trace_push(t);
     if (frame == NULL) return;
   }
+  if (t->nodes[node].kind != SITE_LUA) how |= TRACE_FRAME_OTHER;
   *frame = (trace_frame_t){
       .id = id, .start = t->last, .local_start = trace_local_time(t), .node = node, .how = how};
 }
@@ -161,7 +197,7 @@ COLD static void label_coroutine(trace_t *t, lua_State *L) {
   if (len <= 0 || (size_t)len >= sizeof text) return;
   live_ref_t set = live_string(&t->vm->live, text, (size_t)len + 1);
   if (set == 0) return;
-  if (t->current->labels == t->current->body_labels) t->current->labels = set;
+  if (t->current->labels == t->current->body_labels) t->labels = t->current->labels = set;
   t->current->body_labels = set;
 }
 
@@ -218,7 +254,7 @@ static void enter(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site, b
   uint32_t flags = t->nodes[node].flags;
   if (flags & (TRACE_RESUMES | TRACE_WRAPS) && t->rules != TRACE_BY_PLACE)
     arm_resumed(t, L, ar, flags & (TRACE_RESUMES | TRACE_WRAPS));
-  t->last_cost += t->costs.call[site->kind];
+  t->cost += t->costs.call[site->kind];
 }
 
 /* 5.1: the topmost function has replaced its caller, which shows only now. It began when the caller ended. */
@@ -273,6 +309,8 @@ static void on_call(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site,
         tail = is_lua(t, t->top);
         if (!tail) close_top(t);
       }
+      if (!tail && t->site == SITE_BY_LUAJIT && is_open(t, site->previous)) /* errors have left those above */
+        while (t->top->id != site->previous) close_top(t);
       lua_Debug caller;
       if (at_bottom(t) && lua_getstack(L, 1, &caller)) trace_take_up(t, L, 1);
       break;
@@ -318,7 +356,7 @@ static void on_return(trace_t *t, lua_State *L, const site_t *site) {
   if (at_bottom(t)) return;
   site_kind_t kind = (site_kind_t)t->nodes[t->top->node].kind;
   close_top(t);
-  t->last_cost += t->costs.leave[kind];
+  t->cost += t->costs.leave[kind];
   if (t->rules == TRACE_BY_PLACE && !is_lua(t, t->top)) trace_await_end(t, L);
 }
 
@@ -327,7 +365,27 @@ COLD static void on_count(trace_t *t, lua_State *L, const site_t *site) {
   if (!is_copy_of_top(t, site->id) && !is_open(t, site->id)) trace_take_up(t, L, 0);
   while (!at_bottom(t) && t->top->id > site->id) close_top(t);
   trace_await_no_more(t, L);
-  t->last_cost += t->costs.leave[SITE_C];
+  t->cost += t->costs.leave[SITE_C];
+}
+
+/* LuaJIT: the event shows that the topmost function, of C, has raised an error or yielded: another instruction ran than the one that was
+ * waited for. From now on any will be waited for when this path calls it. */
+COLD static void note_leaving(trace_t *t, lua_State *L, int event, const site_t *site) {
+  const uint32_t known = TRACE_RESUMES | TRACE_WRAPS | TRACE_YIELDS;
+  if (!luajit_dispatch_is_armed(&t->dispatch) || is_lua(t, t->top) || at_bottom(t) ||
+      (t->nodes[t->top->node].flags & known) != 0)
+    return;
+  bool leaves = t->current->L != L;
+  if (!leaves && event == LUA_HOOKCALL) {
+    leaves = site->id != t->top->id && site->previous < t->top->id && is_open(t, site->previous);
+  } else if (!leaves) {
+    const trace_chunk_t *chunk = t->current->chunk;
+    const trace_frame_t *frame =
+        t->top; /* its caller in Lua: what called it in between is of C, like pcall */
+    while (frame != chunk->frames && !is_lua(t, frame)) frame--;
+    leaves = frame->id != site->id && is_lua(t, frame);
+  }
+  if (leaves) t->nodes[t->top->node].flags |= TRACE_LEAVES;
 }
 
 /* -- coroutines --------------------------------------------------------------------------------------------------------- */
@@ -369,7 +427,7 @@ COLD void trace_resume(trace_t *t, lua_State *L, uint32_t parent) {
   trace_coroutine_t *co = trace_coroutine(t, L);
   if (co == NULL) co = trace_new_coroutine(t, L, t->last);
   if (co == NULL || t->chain_length == TRACE_CHAIN) { /* no room: it counts as part of what runs */
-    t->current = NULL;
+    trace_unload(t);
     if (t->chain_length == 0) return;
     trace_load(t, t->chain[t->chain_length - 1]);
     return;
@@ -412,7 +470,9 @@ void trace_labels_changed(vm_t *vm, lua_State *L) {
   trace_t *t = vm->trace;
   trace_coroutine_t *co = trace_coroutine(t, L);
   live_ref_t own = label_get(vm, L);
-  if (co != NULL) co->labels = own != 0 ? own : co->body_labels;
+  if (co == NULL) return;
+  co->labels = own != 0 ? own : co->body_labels;
+  if (co == t->current) t->labels = co->labels;
 }
 
 /* -- the event ---------------------------------------------------------------------------------------------------------- */
@@ -431,6 +491,7 @@ COLD void trace_take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
   live_set_duration(&t->vm->live, (int64_t)(now - t->begun)); /* for whoever reads while it runs */
   site_read(t->vm, t->site, &t->layout, L, ar, ar->event != LUA_HOOKRET, &site);
   if (t->rules == TRACE_BY_NUMBER) site.previous = site.id - 1; /* Lua tells of lost tail calls in between */
+  if (t->rules == TRACE_BY_PLACE) note_leaving(t, L, ar->event, &site);
   if (t->current->L != L)
     change_coroutine(t, L, now);
   else if (ar->event == LUA_HOOKRET && t->nodes[t->top->node].flags & TRACE_YIELDS && t->top->id == site.id)

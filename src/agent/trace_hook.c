@@ -5,7 +5,7 @@
 
 #include "agent/lean.h"
 #include "agent/stopwatch.h"
-#include "agent/trace.h"
+#include "agent/trace_usual.h"
 #include "agent/vm_index.h"
 #include "agent/walk_setup.h"
 
@@ -26,7 +26,7 @@ bool trace_announce(trace_t *t) {
   if (vm->global == 0) return true;
   if (!vm_index_add(&traced_vms, vm->global, vm)) return false;
   bool luajit = t->layout.family == LAYOUT_LUAJIT;
-  if (vm_index_count(&traced_vms) != 1 || (luajit && t->layout.luajit.pointer != 8)) return true;
+  if (vm_index_count(&traced_vms) != 1 || (luajit && !trace_is_usual_luajit(&t->layout.luajit))) return true;
   atomic_store(&first.trace, t);
   atomic_store(&first.offset, luajit ? t->layout.luajit.state_global : t->layout.puc.state_global);
   atomic_store(&first.global, vm->global);
@@ -58,55 +58,18 @@ __attribute__((noinline, cold)) static vm_t *find_among_others(lua_State *L) {
   return vm == NULL || vm->trace == NULL || vm->global != 0 || vm->pid != getpid() ? NULL : vm;
 }
 
-/* What traces the VM, if it is the first. */
-TRACE_INLINE trace_t *first_trace(lua_State *L) {
+TRACE_INLINE bool is_first(lua_State *L) {
   uint64_t global = atomic_load_explicit(&first.global, memory_order_acquire);
   uint32_t offset = atomic_load_explicit(&first.offset, memory_order_relaxed);
-  if (__builtin_expect(site_load64((uint64_t)(uintptr_t)L + offset) != global, 0)) return NULL;
-  return atomic_load_explicit(&first.trace, memory_order_relaxed);
+  return __builtin_expect(site_load64((uint64_t)(uintptr_t)L + offset) == global, 1);
 }
 
 /* The VM if it is being traced. */
 static vm_t *find_traced(lua_State *L) {
-  const trace_t *t = first_trace(L);
-  return t != NULL ? t->vm : find_among_others(L);
+  return is_first(L) ? atomic_load(&first.trace)->vm : find_among_others(L);
 }
 
-/* -- the usual event ---------------------------------------------------------------------------------------------------- */
-
-/* Nearly every event: a call of a function that this path has called lately, or its return, with nothing out of the ordinary. These
- * do what trace_take() would do, in a quarter of the time; false: they did nothing. Every instruction counts: nothing is called, what is
- * read is read before anything is written, so that it has to be read once. */
-
-/* As trace_charge() does. The event that it is done at costs `next_cost`. Returns the corrected time. */
-TRACE_INLINE int64_t charge_as_usual(trace_t *t, const trace_node_t *node, uint64_t now, int64_t next_cost) {
-  int64_t cost = t->cost + t->last_cost, corrected = (int64_t)(now << TRACE_COST_SHIFT) - cost;
-  int64_t passed = (corrected >> TRACE_COST_SHIFT) - (t->last_corrected >> TRACE_COST_SHIFT);
-  uint64_t raw = now - t->last;
-  _Atomic uint64_t *values = node->values;
-  t->cost = cost;
-  t->last_cost = next_cost;
-  t->last = now;
-  t->last_corrected = corrected;
-  trace_add(&values[TRACE_EXCLUSIVE_RAW], raw);
-  trace_add(&values[TRACE_EXCLUSIVE], (uint64_t)passed);
-  return corrected;
-}
-
-/* A frame that was not taken up, nor lies at the border of a chunk. */
-TRACE_INLINE bool may_end(const trace_t *t, const trace_frame_t *top, uint64_t id) {
-  return top->id == id && (top->how & TRACE_FRAME_TAKEN_UP) == 0 && top != t->low;
-}
-
-TRACE_INLINE bool return_as_usual(trace_t *t, trace_frame_t *top, uint64_t id, trace_node_t *node,
-                                  uint64_t now) {
-  if (!may_end(t, top, id)) return false;
-  int64_t away = t->current->away, began = top->local_start;
-  t->top = top - 1;
-  int64_t corrected = charge_as_usual(t, node, now, t->costs.leave[node->kind]);
-  trace_note_end(node, corrected - away - began);
-  return true;
-}
+/* -- the usual event of PUC Lua; see trace_usual.h ------------------------------------------------------------------------ */
 
 /* The child of `parent` that is the function at the site, if it was called last from there, or after that the last time; its call is
  * counted. TRACE_ROOT: another one, or not a usual one. */
@@ -118,52 +81,27 @@ TRACE_INLINE uint32_t usual_child(trace_t *t, trace_node_t *parent, const site_t
     if (nodes[index].key != site->key || nodes[index].check != site->check) return TRACE_ROOT;
     parent->recent = index;
   }
-  if (!trace_is_plain(&nodes[index], labels)) return TRACE_ROOT;
-  _Atomic uint64_t *calls = &nodes[index].values[TRACE_CALLS];
-  uint64_t count = atomic_load_explicit(calls, memory_order_relaxed) + 1;
-  if (count % TRACE_RECHECK == 0) return TRACE_ROOT;
-  atomic_store_explicit(calls, count, memory_order_relaxed);
-  return index;
+  return count_as_usual(&nodes[index], labels) ? index : TRACE_ROOT;
 }
 
 TRACE_INLINE bool enter_as_usual(trace_t *t, trace_frame_t *top, const site_t *site, uint64_t id,
                                  trace_node_t *node, uint64_t now) {
-  const trace_coroutine_t *co = t->current;
-  uint32_t index = usual_child(t, node, site, co->labels);
+  uint32_t index = usual_child(t, node, site, t->labels);
   if (index == TRACE_ROOT) return false;
-  int64_t away = co->away;
-  t->top = top + 1;
-  int64_t corrected = charge_as_usual(t, node, now, t->costs.call[t->nodes[index].kind]);
-  top[1].id = id;
-  top[1].start = now;
-  top[1].local_start = corrected - away;
-  top[1].node = index;
-  top[1].how = 0;
+  push_as_usual(t, top, index, site->kind, id, node, now);
   return true;
-}
-
-/* Where the callee of a tail call stands, TRACE_ROOT when there is no such place yet. */
-static uint32_t usual_tail_parent(trace_t *t, const trace_node_t *node) {
-  uint32_t parent = node->parent;
-  if (parent == UINT32_MAX) return TRACE_ROOT; /* of what found no room */
-  if (t->nodes[parent].key == TRACE_TAIL_KEY) return parent;
-  return trace_look_up(t, parent, TRACE_TAIL_KEY, 0);
 }
 
 /* In place of the topmost frame. */
 __attribute__((noinline)) static bool replace_as_usual(trace_t *t, const site_t *site, uint64_t id,
                                                        trace_node_t *node, uint64_t now) {
   trace_frame_t *top = t->top;
-  const trace_coroutine_t *co = t->current;
   if (!may_end(t, top, id)) return false;
   uint32_t parent = usual_tail_parent(t, node);
   if (parent == TRACE_ROOT) return false;
-  uint32_t index = usual_child(t, &t->nodes[parent], site, co->labels);
+  uint32_t index = usual_child(t, &t->nodes[parent], site, t->labels);
   if (index == TRACE_ROOT) return false;
-  int64_t local = charge_as_usual(t, node, now, t->costs.call[t->nodes[index].kind]) - co->away;
-  trace_note_end(node, local - top->local_start);
-  *top =
-      (trace_frame_t){.id = id, .start = now, .local_start = local, .node = index, .how = TRACE_FRAME_TAIL};
+  replace_top(t, top, index, site->kind, id, node, now);
   return true;
 }
 
@@ -177,7 +115,7 @@ TRACE_INLINE bool take_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, 
   const layout_puc_t *l = &t->layout.puc;
   trace_frame_t *top = t->top;
   uint64_t id = lv_call_id(ar);
-  if (ar->event == LUA_HOOKRET) return return_as_usual(t, top, id, node, now);
+  if (ar->event == LUA_HOOKRET) return return_as_usual(t, top, id, node, t->costs.leave[node->kind], now);
   uint64_t ci = call_record(l, L, ar);
   site_t site;
   if (ar->event == LUA_HOOKCALL) {
@@ -187,31 +125,6 @@ TRACE_INLINE bool take_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, 
     return enter_as_usual(t, top, &site, id, node, now);
   }
   return false;
-}
-
-/* LuaJIT: between functions written in Lua. Where others are concerned a count hook is needed, or it is no more. */
-TRACE_INLINE bool take_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
-                                    uint64_t now) {
-  const layout_luajit_t *l = &t->layout.luajit;
-  trace_frame_t *top = t->top;
-  uint64_t id = site_luajit_call_id(l, L, lv_call_id(ar));
-  if (top == t->low || node->kind != SITE_LUA) return false;
-  if (ar->event == LUA_HOOKRET)
-    return t->nodes[top[-1].node].kind == SITE_LUA && return_as_usual(t, top, id, node, now);
-  if (ar->event != LUA_HOOKCALL || id <= top->id || top + 1 == t->high) return false;
-  site_t site;
-  site_read_luajit(l, L, &site);
-  return site.kind == SITE_LUA && enter_as_usual(t, top, &site, id, node, now);
-}
-
-TRACE_INLINE bool take_usual(trace_t *t, lua_State *L, const lua_Debug *ar, trace_usual_t usual,
-                             uint64_t now) {
-  const trace_coroutine_t *co = t->current;
-  if (co == NULL || co->L != L || now < t->last) return false;
-  trace_node_t *node = &t->nodes[t->top->node];
-  if (!trace_is_plain(node, co->labels)) return false;
-  if (usual == TRACE_USUAL_PUC) return take_usual_puc(t, L, ar, node, now);
-  return lv_may_be_luajit() && usual == TRACE_USUAL_LUAJIT && take_usual_luajit(t, L, ar, node, now);
 }
 
 /* -- all the others ------------------------------------------------------------------------------------------------------- */
@@ -235,45 +148,15 @@ static bool take_less_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, t
   return tail ? replace_as_usual(t, &site, lv_call_id(ar), node, now) : take_usual_puc(t, L, ar, node, now);
 }
 
-/* LuaJIT: C functions and built-ins, too. A count hook waits for the end of one, and is there no more after it. */
-static bool take_less_usual_luajit(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
-                                   uint64_t now) {
-  const layout_luajit_t *l = &t->layout.luajit;
-  trace_frame_t *top = t->top;
-  uint64_t id = site_luajit_call_id(l, L, lv_call_id(ar));
-  if (top == t->low) return false;
-  if (ar->event == LUA_HOOKCOUNT) {
-    if (!t->counted || node->kind == SITE_LUA || top[-1].id != id) return false;
-    if (!return_as_usual(t, top, top->id, node, now)) return false;
-    trace_await_no_more(t, L);
-    return true;
-  }
-  if (ar->event == LUA_HOOKRET) {
-    if (node->kind != SITE_LUA || !return_as_usual(t, top, id, node, now)) return false;
-    if (t->nodes[t->top->node].kind != SITE_LUA) trace_await_end(t, L);
-    return true;
-  }
-  if (ar->event != LUA_HOOKCALL || id <= top->id || top + 1 == t->high) return false;
-  site_t site;
-  site_read_luajit(l, L, &site);
-  if (!enter_as_usual(t, top, &site, id, node, now) &&
-      !(expect_callee(t, top->node, &site) && enter_as_usual(t, top, &site, id, node, now)))
-    return false;
-  if (site.kind != SITE_LUA) trace_await_end(t, L);
-  return true;
-}
-
 static bool take_less_usual(trace_t *t, lua_State *L, const lua_Debug *ar, uint64_t now) {
-  const trace_coroutine_t *co = t->current;
-  if (t->usual == TRACE_NONE_USUAL || co == NULL || co->L != L || now < t->last) return false;
-  trace_node_t *node = &t->nodes[t->top->node];
-  if (!trace_is_plain(node, co->labels)) return false;
+  trace_node_t *node = t->usual == TRACE_NONE_USUAL ? NULL : node_on_top(t, L, now);
+  if (node == NULL) return false;
   if (t->usual == TRACE_USUAL_PUC) return take_less_usual_puc(t, L, ar, node, now);
-  return lv_may_be_luajit() && take_less_usual_luajit(t, L, ar, node, now);
+  return lv_may_be_luajit() && trace_take_usual_luajit(t, L, ar, now);
 }
 
 /* Whatever is not usual, or of another VM than the first, or where a hook of the host's is to be called as well. */
-__attribute__((noinline)) static void take_other(lua_State *L, lua_Debug *ar, uint64_t now) {
+void trace_take_other(lua_State *L, lua_Debug *ar, uint64_t now) {
   vm_t *vm = find_traced(L);
   int event = ar->event;
   if (vm != NULL) {
@@ -289,7 +172,7 @@ __attribute__((noinline)) static void take_other(lua_State *L, lua_Debug *ar, ui
 }
 
 __attribute__((noinline)) static void take_by_kernels_clock(lua_State *L, lua_Debug *ar) {
-  take_other(L, ar, stopwatch_now());
+  trace_take_other(L, ar, stopwatch_now());
 }
 
 /* Whatever is called is called last, so that nothing has to be kept for it. */
@@ -299,6 +182,17 @@ LEAN void trace_on_event(lua_State *L, lua_Debug *ar) {
     return;
   }
   uint64_t now = stopwatch_now_by_ticks(); /* all that follows is cost */
-  trace_t *t = first_trace(L);
-  if (t == NULL || !take_usual(t, L, ar, t->quick, now)) take_other(L, ar, now);
+  if (!is_first(L)) {
+    trace_take_other(L, ar, now);
+    return;
+  }
+  trace_t *t = atomic_load_explicit(&first.trace, memory_order_relaxed);
+  if (t->quick == TRACE_NONE_USUAL) {
+    trace_take_other(L, ar, now);
+  } else if (lv_may_be_luajit() && t->quick == TRACE_USUAL_LUAJIT) {
+    trace_on_luajit_event(L, ar, now, t);
+  } else {
+    trace_node_t *node = node_on_top(t, L, now);
+    if (node == NULL || !take_usual_puc(t, L, ar, node, now)) trace_take_other(L, ar, now);
+  }
 }

@@ -35,6 +35,13 @@ static void read_by_interface(struct vm *vm, lua_State *L, lua_Debug *ar, int le
   lua_pop(L, 1);
 }
 
+/* The caller of the running call, whose place on the stack is `id`. */
+static uint64_t previous_of_luajit(const layout_luajit_t *l, lua_State *L, uint64_t base, uint64_t id) {
+  uint64_t link = site_luajit_link(l, base), original = site_luajit_original(link, id);
+  if (original != id) link = site_luajit_link(l, base - (id - original) * SITE_LUAJIT_SLOT);
+  return site_luajit_call_id(l, L, site_luajit_below(l, link, original));
+}
+
 void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
                      bool function_too, site_t *site) {
   uint64_t state = (uint64_t)(uintptr_t)L;
@@ -44,13 +51,18 @@ void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout
   }
   site->id = site_call_id(reader, layout, L, ar);
   site->previous = site->id - 1;
+  if (reader == SITE_BY_LUAJIT) {
+    const layout_luajit_t *l = &layout->luajit;
+    uint64_t base = site_luajit_base(l, L);
+    site->previous = previous_of_luajit(l, L, base, lv_call_id(ar));
+    if (function_too) site_set_luajit(l, site_luajit_function(l, base), site);
+    return;
+  }
   if (!function_too) return;
   if (reader == SITE_BY_ARRAY) {
     site_read_slot(&layout->puc, site_load64(site_load64(state + layout->puc.state_ci) + layout->puc.ci_func),
                    site);
-    return;
   }
-  site_read_luajit(&layout->luajit, L, site);
 }
 
 void site_of_function(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L,

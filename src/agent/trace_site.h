@@ -94,44 +94,98 @@ __attribute__((always_inline)) static inline void site_read_slot(const layout_pu
     site_set_closure(l, value, true, site);
 }
 
-/* A reference of LuaJIT's. */
+/* -- LuaJIT -------------------------------------------------------------------------------------------------------- */
+
+/* With 8 bytes to a reference (GC64), or 4. */
+static inline bool site_is_wide(const layout_luajit_t *l) {
+  return l->pointer == 8;
+}
+
 static inline uint64_t site_load_ref(const layout_luajit_t *l, uint64_t at) {
-  return l->pointer == 8 ? site_load64(at) : site_load32(at);
+  return site_is_wide(l) ? site_load64(at) : site_load32(at);
+}
+
+static inline bool site_luajit_is_lua(const layout_luajit_t *l, uint64_t function) {
+  return site_load8(function + l->function_ffid) == 0;
+}
+
+static inline void site_set_luajit_lua(const layout_luajit_t *l, uint64_t function, site_t *site) {
+  uint64_t proto = site_load_ref(l, function + l->function_pc) - l->proto_size;
+  uint64_t source = site_load_ref(l, proto + l->proto_source);
+  site->kind = SITE_LUA;
+  site->key = proto;
+  site->check = source ^ site_load64(proto + l->proto_line); /* and how many lines, which stands beside it */
+}
+
+static inline void site_set_luajit_c(const layout_luajit_t *l, uint64_t function, site_t *site) {
+  uint8_t ffid = site_load8(function + l->function_ffid);
+  site_set_c(ffid == 1 ? site_load64(function + l->function_code) : (WALKED_BUILTIN | ffid), site);
 }
 
 static inline void site_set_luajit(const layout_luajit_t *l, uint64_t function, site_t *site) {
-  uint8_t ffid = site_load8(function + l->function_ffid);
-  if (ffid == 0) {
-    uint64_t proto = site_load_ref(l, function + l->function_pc) - l->proto_size;
-    uint64_t source = site_load_ref(l, proto + l->proto_source);
-    site->kind = SITE_LUA;
-    site->key = proto;
-    site->check = source ^ (uint64_t)site_load32(proto + l->proto_line) << 47 ^
-                  site_load32(proto + l->proto_code_count);
-  } else if (ffid == 1) {
-    site_set_c(site_load64(function + l->function_code), site);
-  } else {
-    site_set_c(WALKED_BUILTIN | ffid, site);
-  }
+  if (site_luajit_is_lua(l, function))
+    site_set_luajit_lua(l, function, site);
+  else
+    site_set_luajit_c(l, function, site);
 }
+
+/* The link of a frame, below its base: the instruction to return to in a function of Lua, or the distance to the base below, with the
+ * kind of frame in the lowest bits. */
+static inline uint64_t site_luajit_link(const layout_luajit_t *l, uint64_t base) {
+  return site_is_wide(l) ? site_load64(base - 8) : site_load32(base - 4);
+}
+
+static inline bool site_luajit_is_pc(uint64_t link) {
+  return (link & 3) == 0;
+}
+
+/* A metamethod's: the instruction that called it goes on after it. */
+static inline bool site_luajit_is_continued(uint64_t link) {
+  return (link & 7) == 2;
+}
+
+/* Of a function with variable arguments, copied upwards. */
+static inline bool site_luajit_is_copy(uint64_t link) {
+  return (link & 7) == 3;
+}
+
+static inline uint64_t site_luajit_distance(uint64_t link) {
+  return link & ~(uint64_t)7; /* in bytes */
+}
+
+enum { SITE_LUAJIT_SLOT = 8 };
 
 /* LuaJIT announces a function with variable arguments before it copies its frame upwards, and from then on means the copy: both
  * are the one call, and go by the place of the first. */
-static inline uint64_t site_luajit_call_id(const layout_luajit_t *l, lua_State *L, uint64_t id) {
-  enum { TYPE = 7, VARARG = 3, SLOT = 8 };
-  uint64_t state = (uint64_t)(uintptr_t)L;
-  uint64_t slot = site_load_ref(l, state + l->state_stack) + id * SLOT;
-  uint64_t link = l->pointer == 8 ? site_load64(slot) : site_load32(slot + 4);
-  uint64_t distance = (link & ~(uint64_t)TYPE) / SLOT;
-  return (link & TYPE) == VARARG && distance < id ? id - distance : id;
+static inline uint64_t site_luajit_original(uint64_t link, uint64_t id) {
+  if (!site_luajit_is_copy(link)) return id;
+  uint64_t distance = site_luajit_distance(link) / SITE_LUAJIT_SLOT;
+  return distance < id ? id - distance : id;
 }
 
-/* The function of the running call. */
-static inline void site_read_luajit(const layout_luajit_t *l, lua_State *L, site_t *site) {
-  const uint64_t address = ((uint64_t)1 << 47) - 1;
-  uint64_t base = site_load64((uint64_t)(uintptr_t)L + l->state_base);
-  site_set_luajit(l, l->pointer == 8 ? site_load64(base - 16) & address : site_load32(base - 8), site);
+static inline uint64_t site_luajit_call_id(const layout_luajit_t *l, lua_State *L, uint64_t id) {
+  uint64_t stack = site_load_ref(l, (uint64_t)(uintptr_t)L + l->state_stack);
+  return site_luajit_original(site_luajit_link(l, stack + (id + 1) * SITE_LUAJIT_SLOT), id);
 }
+
+/* The place of the frame below the one with this link, which may be a copy. An instruction that calls names the slot it calls in. */
+static inline uint64_t site_luajit_below(const layout_luajit_t *l, uint64_t link, uint64_t id) {
+  if (!site_luajit_is_pc(link)) return id - site_luajit_distance(link) / SITE_LUAJIT_SLOT;
+  uint64_t slot = site_load8(link - 3); /* of the instruction before: its second byte */
+  return id - slot - (site_is_wide(l) ? 2 : 1);
+}
+
+static inline uint64_t site_luajit_base(const layout_luajit_t *l, lua_State *L) {
+  return site_load64((uint64_t)(uintptr_t)L + l->state_base);
+}
+
+/* The function of the call with this base. */
+static inline uint64_t site_luajit_function(const layout_luajit_t *l, uint64_t base) {
+  const uint64_t address = ((uint64_t)1 << 47) - 1;
+  return site_is_wide(l) ? site_load64(base - 16) & address : site_load32(base - 8);
+}
+
+/* -- any ------------------------------------------------------------------------------------------------------------- */
 
 void site_read_other(struct vm *vm, site_reader_t reader, const layout_t *layout, lua_State *L, lua_Debug *ar,
                      bool function_too, site_t *site);

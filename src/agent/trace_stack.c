@@ -126,8 +126,10 @@ trace_coroutine_t *trace_new_coroutine(trace_t *t, lua_State *L, uint64_t now) {
                             .left_corrected = t->last_corrected,
                             .track = ++t->tracks,
                             .next = *bucket};
-  chunk->frames[0] = (trace_frame_t){
-      .id = site_base(t->site, &t->layout, L), .node = TRACE_ROOT, .how = TRACE_FRAME_TAKEN_UP, .start = now};
+  chunk->frames[0] = (trace_frame_t){.id = site_base(t->site, &t->layout, L),
+                                     .node = TRACE_ROOT,
+                                     .how = TRACE_FRAME_TAKEN_UP | TRACE_FRAME_OTHER,
+                                     .start = now};
   *bucket = index;
   return co;
 }
@@ -138,7 +140,15 @@ void trace_store(trace_t *t) {
 
 void trace_load(trace_t *t, trace_coroutine_t *co) {
   t->current = co;
+  t->running = co->L;
+  t->labels = co->labels;
+  t->away = co->away;
   t->top = co->top;
   t->low = co->chunk->frames;
   t->high = co->chunk->frames + TRACE_CHUNK;
+}
+
+void trace_unload(trace_t *t) {
+  t->current = NULL;
+  t->running = NULL;
 }

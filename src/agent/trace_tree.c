@@ -23,6 +23,7 @@ static bool charge_nodes(trace_t *t) {
 
 void trace_tree_clear(trace_t *t) {
   for (uint32_t i = 0; i <= t->bucket_mask; i++) t->buckets[i] = 0;
+  memset(t->guesses, 0, sizeof t->guesses);
   t->nodes[TRACE_ROOT].recent = t->nodes[TRACE_OVERFLOW].recent = TRACE_ROOT;
   t->node_count = 2;
 }
@@ -85,11 +86,11 @@ static uint32_t parent_in_depth(trace_t *t, uint32_t parent) {
   return parent;
 }
 
-static uint32_t coroutine_flags(const trace_t *t, uint64_t key) {
+static uint32_t flags_of(const trace_t *t, uint64_t key) {
   static const uint8_t flags[] = {TRACE_RESUMES, TRACE_WRAPS, TRACE_YIELDS};
   for (size_t i = 0; i < sizeof flags; i++)
     if (key != 0 && key == t->coroutine_keys[i]) return flags[i];
-  return 0;
+  return key != 0 && key == t->error_key ? TRACE_LEAVES : 0;
 }
 
 static live_ref_t function_of(trace_t *t, const site_t *site) {
@@ -111,9 +112,9 @@ uint32_t trace_find_child(trace_t *t, uint32_t parent, const site_t *site) {
     uint64_t begun = stopwatch_now();
     trace_node_t like = {.key = site->key, .check = site->check, .kind = (uint8_t)site->kind};
     like.function = function_of(t, site);
-    like.flags = site->kind == SITE_C ? coroutine_flags(t, site->key) : 0;
+    like.flags = site->kind == SITE_C ? flags_of(t, site->key) : 0;
     found = like.function != 0 || t->calibrating ? add(t, from, &like) : TRACE_OVERFLOW;
-    t->last_cost += (int64_t)(stopwatch_now() - begun) << TRACE_COST_SHIFT;
+    t->cost += (int64_t)(stopwatch_now() - begun) << TRACE_COST_SHIFT;
   }
   if (found != TRACE_OVERFLOW) trace_expect(t, from, found);
   return found;

@@ -208,6 +208,40 @@ static int host_call(lua_State *L) {
   return lua_gettop(L);
 }
 
+/* raise(message): an error of C's. */
+static int host_raise(lua_State *L) {
+  return luaL_error(L, "%s", luaL_checkstring(L, 1));
+}
+
+/* yield(…): suspends the coroutine, as functions of the host's own do. */
+static int host_yield(lua_State *L) {
+  return lua_yield(L, lua_gettop(L));
+}
+
+/* pcall(f): whether f ran through; its error is caught by C. */
+static int host_pcall(lua_State *L) {
+  lua_settop(L, 1);
+  lua_pushboolean(L, lua_pcall(L, 0, 0, 0) == 0);
+  return 1;
+}
+
+/* put_hook_aside(f): calls f without any debug hook, and puts back the one that was there. */
+static int host_put_hook_aside(lua_State *L) {
+  lua_Hook hook = lua_gethook(L);
+  int mask = lua_gethookmask(L), count = lua_gethookcount(L);
+  lua_sethook(L, NULL, 0, 0);
+  lua_settop(L, 1);
+  lua_call(L, 0, 0);
+  lua_sethook(L, hook, mask, count);
+  return 0;
+}
+
+/* state_bytes(n): of the lua_State and what follows it. LuaJIT has all of a VM's state behind its main thread. */
+static int host_state_bytes(lua_State *L) {
+  lua_pushlstring(L, (const char *)L, (size_t)luaL_checkinteger(L, 1));
+  return 1;
+}
+
 /* userdata(size): one of so many bytes, in one block. */
 static int host_userdata(lua_State *L) {
   lua_newuserdata(L, (size_t)luaL_checkinteger(L, 1));
@@ -310,6 +344,11 @@ static const luaL_Reg functions[] = {
     {"alarm", host_alarm},
     {"hooked", host_hooked},
     {"call", host_call},
+    {"raise", host_raise},
+    {"yield", host_yield},
+    {"pcall", host_pcall},
+    {"put_hook_aside", host_put_hook_aside},
+    {"state_bytes", host_state_bytes},
     {"userdata", host_userdata},
     {"vm_open", host_vm_open},
     {"vm_run", host_vm_run},
