@@ -16,6 +16,7 @@
 
 #include <stddef.h>
 
+#include "agent/lean.h"
 #include "agent/luajit_dispatch.h"
 #include "agent/trace_site.h"
 #include "agent/vm.h"
@@ -35,9 +36,6 @@ enum {
   TRACE_RECHECK =
       4096 /* after so many calls of a path its function is looked at again: another may lie there */
 };
-
-#define TRACE_INLINE \
-  __attribute__((always_inline)) static inline /* of the hook, where every instruction counts */
 
 #define TRACE_TAIL_KEY 1u /* of the pseudo function [tail call]; addresses are larger */
 
@@ -205,7 +203,7 @@ static inline void trace_expect(trace_t *t, uint32_t parent, uint32_t child) {
 }
 
 /* Its counters are those of the labels, and nothing is to be done about its function but to count. */
-TRACE_INLINE bool trace_is_plain(const trace_node_t *node, live_ref_t labels) {
+LEAN_INLINE bool trace_is_plain(const trace_node_t *node, live_ref_t labels) {
   uint64_t both;
   _Static_assert(offsetof(trace_node_t, flags) == offsetof(trace_node_t, labels) + 4, "read as one");
   memcpy(&both, &node->labels, sizeof both); /* little-endian, as all machines that are walked are */
@@ -219,7 +217,7 @@ static inline uint32_t trace_child(trace_t *t, uint32_t parent, const site_t *si
   return trace_find_child(t, parent, site);
 }
 
-TRACE_INLINE void trace_add(_Atomic uint64_t *value, uint64_t amount) {
+LEAN_INLINE void trace_add(_Atomic uint64_t *value, uint64_t amount) {
   /* one writer: a plain addition that readers never see half done */
   atomic_store_explicit(value, atomic_load_explicit(value, memory_order_relaxed) + amount,
                         memory_order_relaxed);
@@ -332,7 +330,7 @@ static inline void trace_note_extreme(_Atomic uint64_t *values, int64_t took) {
 }
 
 /* How long the call took, in corrected time, fixed point, goes into the extremes of its node. */
-TRACE_INLINE void trace_note_end(_Atomic uint64_t *values, int64_t took) {
+LEAN_INLINE void trace_note_end(_Atomic uint64_t *values, int64_t took) {
   uint64_t nanoseconds = (uint64_t)(took >> TRACE_COST_SHIFT);
   uint64_t shortest = atomic_load_explicit(&values[TRACE_MIN], memory_order_relaxed);
   uint64_t longest = atomic_load_explicit(&values[TRACE_MAX], memory_order_relaxed);

@@ -58,7 +58,7 @@ __attribute__((noinline, cold)) static vm_t *find_among_others(lua_State *L) {
   return vm == NULL || vm->trace == NULL || vm->global != 0 || vm->pid != getpid() ? NULL : vm;
 }
 
-TRACE_INLINE bool is_first(lua_State *L) {
+LEAN_INLINE bool is_first(lua_State *L) {
   uint64_t global = atomic_load_explicit(&first.global, memory_order_acquire);
   uint32_t offset = atomic_load_explicit(&first.offset, memory_order_relaxed);
   return __builtin_expect(site_load64((uint64_t)(uintptr_t)L + offset) == global, 1);
@@ -73,7 +73,7 @@ static vm_t *find_traced(lua_State *L) {
 
 /* The child of `parent` that is the function at the site, if it was called last from there, or after that the last time; its call is
  * counted. TRACE_ROOT: another one, or not a usual one. */
-TRACE_INLINE uint32_t usual_child(trace_t *t, trace_node_t *parent, const site_t *site, live_ref_t labels) {
+LEAN_INLINE uint32_t usual_child(trace_t *t, trace_node_t *parent, const site_t *site, live_ref_t labels) {
   trace_node_t *nodes = t->nodes;
   uint32_t index = parent->recent;
   if (nodes[index].key != site->key || nodes[index].check != site->check) {
@@ -84,8 +84,8 @@ TRACE_INLINE uint32_t usual_child(trace_t *t, trace_node_t *parent, const site_t
   return count_as_usual(&nodes[index], labels) ? index : TRACE_ROOT;
 }
 
-TRACE_INLINE bool enter_as_usual(trace_t *t, trace_frame_t *top, const site_t *site, uint64_t id,
-                                 trace_node_t *node, uint64_t now) {
+LEAN_INLINE bool enter_as_usual(trace_t *t, trace_frame_t *top, const site_t *site, uint64_t id,
+                                trace_node_t *node, uint64_t now) {
   uint32_t index = usual_child(t, node, site, t->labels);
   if (index == TRACE_ROOT) return false;
   push_as_usual(t, top, index, site->kind, id, node, now);
@@ -106,12 +106,12 @@ __attribute__((noinline)) static bool replace_as_usual(trace_t *t, const site_t 
 }
 
 /* The call record. `ar` tells it, or its number on 5.1, where it is that of the state. */
-TRACE_INLINE uint64_t call_record(const layout_puc_t *l, lua_State *L, const lua_Debug *ar) {
+LEAN_INLINE uint64_t call_record(const layout_puc_t *l, lua_State *L, const lua_Debug *ar) {
   return lv_calls_are_numbered() ? site_load64((uint64_t)(uintptr_t)L + l->state_ci) : lv_call_id(ar);
 }
 
-TRACE_INLINE bool take_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
-                                 uint64_t now) {
+LEAN_INLINE bool take_usual_puc(trace_t *t, lua_State *L, const lua_Debug *ar, trace_node_t *node,
+                                uint64_t now) {
   const layout_puc_t *l = &t->layout.puc;
   trace_frame_t *top = t->top;
   uint64_t id = lv_call_id(ar);

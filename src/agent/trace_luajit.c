@@ -9,26 +9,26 @@
 #include "agent/trace_usual.h"
 
 /* Where the child for the function at the site is remembered. */
-TRACE_INLINE uint32_t *place_of_guess(trace_t *t, uint32_t parent, const site_t *site) {
+LEAN_INLINE uint32_t *place_of_guess(trace_t *t, uint32_t parent, const site_t *site) {
   uint64_t hash = (site->key ^ site->key >> 6) + parent * (uint64_t)9;
   return &t->guesses[hash % (1u << TRACE_GUESS_BITS)];
 }
 
 /* Counts the call of the child at this index; false: it is another one, or not a usual one. TRACE_ROOT is no function's. */
-TRACE_INLINE bool count_child(trace_t *t, uint32_t index, uint32_t parent, const site_t *site) {
+LEAN_INLINE bool count_child(trace_t *t, uint32_t index, uint32_t parent, const site_t *site) {
   const trace_node_t *node = &t->nodes[index];
   return node->key == site->key && node->check == site->check && node->parent == parent &&
          count_as_usual(node, t->labels);
 }
 
 /* Of the call with this link and place, `id` being its caller's. */
-TRACE_INLINE bool is_called_by(const layout_luajit_t *l, lua_State *L, uint64_t link, uint64_t place,
-                               uint64_t id) {
+LEAN_INLINE bool is_called_by(const layout_luajit_t *l, lua_State *L, uint64_t link, uint64_t place,
+                              uint64_t id) {
   uint64_t below = site_luajit_below(l, link, place);
   return below == id || site_luajit_call_id(l, L, below) == id;
 }
 
-TRACE_INLINE void set_site(const layout_luajit_t *l, uint64_t base, site_kind_t kind, site_t *site) {
+LEAN_INLINE void set_site(const layout_luajit_t *l, uint64_t base, site_kind_t kind, site_t *site) {
   uint64_t function = site_luajit_function(l, base);
   if (kind == SITE_LUA)
     site_set_luajit_lua(l, function, site);
@@ -37,14 +37,14 @@ TRACE_INLINE void set_site(const layout_luajit_t *l, uint64_t base, site_kind_t 
 }
 
 /* When a function of C is entered: its end will be told. */
-TRACE_INLINE void await_end(trace_t *t, lua_State *L, uint64_t link) {
+LEAN_INLINE void await_end(trace_t *t, lua_State *L, uint64_t link) {
   if (!site_luajit_is_pc(link) || !luajit_dispatch_arm(&t->dispatch, link)) trace_await_end(t, L);
 }
 
 /* A call of a function of this kind. At the bottom of a coroutine, which is nobody's call, its id is no place with 8 bytes to a
  * reference. */
-TRACE_INLINE bool take_call(trace_t *t, lua_State *L, const layout_luajit_t *l, site_kind_t kind, uint64_t id,
-                            uint64_t now) {
+LEAN_INLINE bool take_call(trace_t *t, lua_State *L, const layout_luajit_t *l, site_kind_t kind, uint64_t id,
+                           uint64_t now) {
   trace_frame_t *top = t->top;
   trace_node_t *node = node_on_top(t, L, now);
   uint64_t base = site_luajit_base(l, L), link = site_luajit_link(l, base);
@@ -61,8 +61,8 @@ TRACE_INLINE bool take_call(trace_t *t, lua_State *L, const layout_luajit_t *l, 
 }
 
 /* … in place of the function that called. */
-TRACE_INLINE bool take_tail_call(trace_t *t, lua_State *L, const layout_luajit_t *l, site_kind_t kind,
-                                 uint64_t id, uint64_t now) {
+LEAN_INLINE bool take_tail_call(trace_t *t, lua_State *L, const layout_luajit_t *l, site_kind_t kind,
+                                uint64_t id, uint64_t now) {
   trace_frame_t *top = t->top;
   trace_node_t *node = node_on_top(t, L, now);
   if (node == NULL || (top->how & TRACE_FRAME_OTHER) != 0 || !may_end(t, top, id)) return false;
@@ -79,7 +79,7 @@ TRACE_INLINE bool take_tail_call(trace_t *t, lua_State *L, const layout_luajit_t
 }
 
 /* A function of Lua returns to one of Lua. Of those with variable arguments the event means the copy. */
-TRACE_INLINE bool take_return(trace_t *t, lua_State *L, uint64_t id, uint64_t now) {
+LEAN_INLINE bool take_return(trace_t *t, lua_State *L, uint64_t id, uint64_t now) {
   trace_frame_t *top = t->top;
   trace_node_t *node = node_on_top(t, L, now);
   const uint32_t unusual = TRACE_FRAME_OTHER | TRACE_FRAME_TAKEN_UP;
@@ -113,7 +113,7 @@ static bool take_other_return(trace_t *t, lua_State *L, uint64_t id, uint64_t no
 }
 
 /* An instruction of the function that called the one on top, of C. */
-TRACE_INLINE bool take_count(trace_t *t, lua_State *L, uint64_t id, uint64_t now) {
+LEAN_INLINE bool take_count(trace_t *t, lua_State *L, uint64_t id, uint64_t now) {
   trace_frame_t *top = t->top;
   trace_node_t *node = node_on_top(t, L, now);
   if (node == NULL || top == t->low || (top->how & TRACE_FRAME_OTHER) == 0 || top[-1].id != id ||

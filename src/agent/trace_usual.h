@@ -10,7 +10,7 @@
 #include "agent/trace.h"
 
 /* What an event that may be usual is about: the node on top; NULL if it is not. */
-TRACE_INLINE trace_node_t *node_on_top(const trace_t *t, const lua_State *L, uint64_t now) {
+LEAN_INLINE trace_node_t *node_on_top(const trace_t *t, const lua_State *L, uint64_t now) {
   if (t->running != L || now < t->last)
     return NULL; /* counters of two processors may differ by a few ticks */
   trace_node_t *node = &t->nodes[t->top->node];
@@ -18,7 +18,7 @@ TRACE_INLINE trace_node_t *node_on_top(const trace_t *t, const lua_State *L, uin
 }
 
 /* As trace_charge() does. The event that it is done at costs `next_cost`. Returns the corrected time. */
-TRACE_INLINE int64_t charge_as_usual(trace_t *t, _Atomic uint64_t *values, uint64_t now, int64_t next_cost) {
+LEAN_INLINE int64_t charge_as_usual(trace_t *t, _Atomic uint64_t *values, uint64_t now, int64_t next_cost) {
   int64_t corrected = (int64_t)(now << TRACE_COST_SHIFT) - t->cost;
   int64_t passed = (corrected >> TRACE_COST_SHIFT) - (t->last_corrected >> TRACE_COST_SHIFT);
   uint64_t raw = now - t->last;
@@ -31,12 +31,12 @@ TRACE_INLINE int64_t charge_as_usual(trace_t *t, _Atomic uint64_t *values, uint6
 }
 
 /* A frame that was not taken up, nor lies at the border of a chunk. */
-TRACE_INLINE bool may_end(const trace_t *t, const trace_frame_t *top, uint64_t id) {
+LEAN_INLINE bool may_end(const trace_t *t, const trace_frame_t *top, uint64_t id) {
   return top->id == id && (top->how & TRACE_FRAME_TAKEN_UP) == 0 && top != t->low;
 }
 
-TRACE_INLINE bool return_as_usual(trace_t *t, trace_frame_t *top, uint64_t id, const trace_node_t *node,
-                                  int64_t cost, uint64_t now) {
+LEAN_INLINE bool return_as_usual(trace_t *t, trace_frame_t *top, uint64_t id, const trace_node_t *node,
+                                 int64_t cost, uint64_t now) {
   if (!may_end(t, top, id)) return false;
   int64_t away = t->away, began = top->local_start;
   _Atomic uint64_t *values = node->values;
@@ -47,7 +47,7 @@ TRACE_INLINE bool return_as_usual(trace_t *t, trace_frame_t *top, uint64_t id, c
 }
 
 /* One more call of a node whose counters are those of the labels, and of which nothing else is to be done; false: not so. */
-TRACE_INLINE bool count_as_usual(const trace_node_t *node, live_ref_t labels) {
+LEAN_INLINE bool count_as_usual(const trace_node_t *node, live_ref_t labels) {
   if (!trace_is_plain(node, labels)) return false;
   _Atomic uint64_t *calls = &node->values[TRACE_CALLS];
   uint64_t count = atomic_load_explicit(calls, memory_order_relaxed) + 1;
@@ -57,8 +57,8 @@ TRACE_INLINE bool count_as_usual(const trace_node_t *node, live_ref_t labels) {
 }
 
 /* A frame on the node `index`, whose call was counted, on top of that of `node`. */
-TRACE_INLINE void push_as_usual(trace_t *t, trace_frame_t *top, uint32_t index, site_kind_t kind, uint64_t id,
-                                const trace_node_t *node, uint64_t now) {
+LEAN_INLINE void push_as_usual(trace_t *t, trace_frame_t *top, uint32_t index, site_kind_t kind, uint64_t id,
+                               const trace_node_t *node, uint64_t now) {
   int64_t away = t->away, cost = t->costs.call[kind];
   t->top = top + 1;
   int64_t corrected = charge_as_usual(t, node->values, now, cost);
@@ -70,8 +70,8 @@ TRACE_INLINE void push_as_usual(trace_t *t, trace_frame_t *top, uint32_t index, 
 }
 
 /* … in place of it. */
-TRACE_INLINE void replace_top(trace_t *t, trace_frame_t *top, uint32_t index, site_kind_t kind, uint64_t id,
-                              trace_node_t *node, uint64_t now) {
+LEAN_INLINE void replace_top(trace_t *t, trace_frame_t *top, uint32_t index, site_kind_t kind, uint64_t id,
+                             trace_node_t *node, uint64_t now) {
   int64_t local = charge_as_usual(t, node->values, now, t->costs.call[kind]) - t->away;
   trace_note_end(node->values, local - top->local_start);
   *top = (trace_frame_t){.id = id,
