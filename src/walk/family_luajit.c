@@ -177,7 +177,9 @@ static void find_tops_in_vm(walk_t *walk) {
   tops[3] = (walk_top_t){pc, 0, false};
 }
 
-static walk_top_t caller_of_top(walk_t *walk, const walk_top_t *top) {
+/* A base is no link: what stands before it is no instruction. */
+static walk_top_t caller_of_top(walk_t *walk, const walk_state_t *state, const walk_top_t *top) {
+  if (top->pc >= state->stack && top->pc < state->stack_end) return (walk_top_t){0, 0, false};
   uint64_t caller = luajit_caller_of(walk, top->base - SLOT, (int64_t)top->pc, WALK_GUESS);
   if (caller == 0) return (walk_top_t){0, 0, false};
   return (walk_top_t){caller + SLOT, (top->pc & LINK_TYPE) == LINK_LUA ? top->pc : 0, false};
@@ -432,7 +434,7 @@ static long step_top(uint32_t i, void *context) {
   tries_t *tries = context;
   if (i >= WALK_MAX_TOPS) return 1;
   walk_top_t top = tries->walk->tops[i];
-  if (top.of_callee) top = caller_of_top(tries->walk, &top);
+  if (top.of_callee) top = caller_of_top(tries->walk, tries->state, &top);
   if (top.base == 0 || !luajit_is_base(tries->walk, tries->state, top.base)) return 0;
   tries->walk->frame_count = tries->before;
   tries->reason = luajit_walk_from(tries->walk, tries->state, &top, true, 0);

@@ -3,6 +3,7 @@
  * stack is still there, and has to be found. */
 #include "../walk/image.h"
 #include "unit.h"
+#include "walk/family_luajit.h"
 
 enum { MAX_SAID = 20, MAX_RECORDS = 64 };
 
@@ -221,6 +222,45 @@ static void a_frame_that_returns_is_left_out(void **state) {
   for_each_image(overwrite_function);
 }
 
+/* The base of the topmost frame that was called through the C interface, and how many are above the function that called it so; 0: there is
+ * none, or it is the first of a coroutine. */
+static uint64_t called_by_c(const image_t *image, uint64_t *caller, uint32_t *above) {
+  bool wide = image_layout(image->layout)->luajit.pointer == 8;
+  uint64_t base = walk.registers.values[X64_RDX];
+  *above = 0;
+  for (int steps = 0; base != 0 && steps < 100; steps++) {
+    int64_t link = wide ? (int64_t)get(base - 8) : (int32_t)(get(base - 8) >> 32);
+    uint64_t below = luajit_caller_of(&walk, base - 8, link, WALK_GUESS);
+    if ((link & LINK_TYPE_P) != LINK_VARG) ++*above;
+    *caller = below + 8;
+    if ((link & LINK_TYPE) == LINK_C) return below > bottom_of(&walk, &walk.states[0]) ? base : 0;
+    base = below != 0 ? *caller : 0;
+  }
+  return 0;
+}
+
+/* On the way back to a C function its base is in rbx, and rdx goes along the results, however many there are. What stands before a base
+ * is the link of its frame: with 32-bit references any bytes of an address, which might lead to any frame further down. */
+static void return_to_c(image_t *image) {
+  uint64_t base, caller;
+  uint32_t above;
+  if (!is_interpreted(image) || (base = called_by_c(image, &caller, &above)) == 0) return;
+  if (walk.frames[above].kind == WALK_LUA)
+    return; /* a hook or a finalizer has returned: its line is told otherwise */
+  uint64_t first = base - (image_layout(image->layout)->luajit.pointer == 8 ? 16 : 8);
+  walk.registers.values[X64_RBX] = caller;
+  for (uint64_t results = 0; results < 256; results++) {
+    put(first + results * 8, 0x3ff0000000000000);
+    walk.registers.values[X64_RDX] = base + results * 8;
+    expect_stack(image, above, "a frame returns to C");
+  }
+}
+
+static void a_frame_that_returns_to_c_is_left_out(void **state) {
+  (void)state;
+  for_each_image(return_to_c);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_coroutine_at_the_same_place_had_other_resumers),
     cmocka_unit_test(resumers_tell_what_they_resume),
@@ -229,5 +269,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stack_just_moved_is_read),
     cmocka_unit_test(the_base_may_be_in_rbp),
     cmocka_unit_test(a_frame_that_returns_is_left_out),
+    cmocka_unit_test(a_frame_that_returns_to_c_is_left_out),
 };
 UNIT_MAIN(tests)
