@@ -10,8 +10,10 @@
 enum {
   SLOT = 8,
   STACK_RESERVE = 64 * SLOT, /* slots kept above the end of a stack, and some */
-  TYPE_THREAD = 6,           /* of objects: the complement of a value's type */
+  TYPE_STRING = 4,           /* of objects: the complement of a value's type */
+  TYPE_THREAD = 6,
   TYPE_FUNCTION = 8,
+  TYPE_TABLE = 11,
   FF_LUA = 0, /* ffid: Lua function, C function; built-ins above */
   FF_C = 1,
   MAX_STEPS = 4096,
@@ -29,11 +31,7 @@ enum {
   LINK_VARG = 3  /* the same function again: its copy of a vararg frame */
 };
 
-enum {
-  HOOK_GC = 0x40,
-  VALUE_STRING = 0x1fffb,
-  VALUE_TABLE = 0x1fff4 /* what stands above the 47 bits of a reference */
-};
+enum { HOOK_GC = 0x40 };
 
 /* Complement of g->vmstate when no trace runs. */
 enum { VMST_INTERP, VMST_C, VMST_GC, VMST_EXIT, VMST_RECORD, VMST_OPT, VMST_ASM };
