@@ -25,12 +25,14 @@ WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
   return is_puc(walk) && puc_is_collecting(walk, global);
 }
 
-/* All families keep a string's hash, or its number, behind its head: with short references in the same place. It never changes, but
- * for that of a long string, once. */
+/* All families keep a string's hash, or its number, behind its head. LuaJIT with short references has it in the same place, but for the
+ * releases up to 2020, where its length is there. It never changes, but for that of a long string, once. */
 static uint32_t source_hash(walk_t *walk, uint64_t source) {
   enum { HASH = 12 };
+  const layout_t *layout = layout_of(walk);
+  bool is_short = layout->family == LAYOUT_LUAJIT && layout->luajit.string_length == HASH;
   uint32_t hash = 0;
-  walk_read(walk->memory, &hash, source + HASH, sizeof hash, WALK_GUESS);
+  walk_read(walk->memory, &hash, source + (is_short ? HASH - 4 : HASH), sizeof hash, WALK_GUESS);
   return hash;
 }
 
