@@ -19,6 +19,9 @@ static _Atomic(vm_t *) owner; /* the VM whose profiler is on */
 static pid_t owner_pid;
 static void (*mark_vm)(int); /* LuaJIT's signal handler; its argument is not used */
 
+enum { STALLED = 4 /* ticks, and their multiples */ };
+static atomic_uint unanswered; /* ticks since LuaJIT last called back */
+
 /* -- the host's SIGPROF and ITIMER_PROF, kept while LuaJIT changes them ---------------------------------- */
 
 typedef struct {
@@ -57,14 +60,25 @@ static void give_back(const prof_state_t *state) {
 
 /* -- ticks and samples ----------------------------------------------------------------------------------- */
 
+/* In LuaJIT 2.1.0-beta3 the end of a finalizer puts back a mark that was answered within it, and a VM that is marked is not marked again:
+ * nothing calls back any more, until LuaJIT looks at its marks for another reason. Setting no hook where there is none is such a one; if all
+ * is well, and a C function or a compiled loop takes its time, it changes nothing. A hook that the host is about to set shows in one of
+ * the three, whichever it stores first. */
+static void look_again(vm_t *vm) {
+  lua_State *L = vm->base;
+  if (lua_gethook(L) == NULL && lua_gethookmask(L) == 0 && lua_gethookcount(L) == 0)
+    lua_sethook(L, NULL, 0, 0);
+}
+
 static void on_tick(tick_listener_t *listener, const void *context) {
   (void)context;
   vm_t *vm = (vm_t *)listener; /* its first member */
   struct sigaction now;
   if (!vm->active || vm->paused || vm->busy) return;
   if (sigaction(SIGPROF, NULL, &now) != 0 || is(&now, when_ended)) return;
-  if (!is(&now, mark_vm))
-    mark_vm(SIGPROF); /* else the program has started a profiler of its own, which ended ours */
+  if (is(&now, mark_vm)) return; /* the program has started a profiler of its own, which ended ours */
+  mark_vm(SIGPROF);
+  if (atomic_fetch_add(&unanswered, 1) % STALLED == STALLED - 1) look_again(vm);
 }
 
 static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
@@ -72,6 +86,7 @@ static void on_mark(void *data, lua_State *L, int samples, int vmstate) {
   uint64_t weight;
   (void)samples;
   (void)vmstate;
+  atomic_store(&unanswered, 0);
   if (!vm_profiled(vm) || vm->paused) return;
   vm_keep_out(vm);
   switch (ticker_take(vm->listener.ticker, vm->not_before, &weight)) {
