@@ -1,5 +1,5 @@
 -- What samples of the heap say is true on average: blocks and bytes of every site, allocated and in use, whatever their size. The
--- truth is known by tracing the same program; bounds are 4 sigma of the method itself.
+-- truth is known by tracing the same program; bounds are in sigma of the method itself.
 local t = require "t"
 local pulse = require "luapulse"
 local heap = require "heap"
@@ -8,6 +8,10 @@ if t.is_luajit then jit.off() end -- the compiler allocates at lines of its choi
 
 local sizes = { 0, 8, 40, 200, 1000, 5000, 60000, 2 ^ 20 - 100 }
 local FEW = 50 -- expected samples below which the normal approximation does not hold
+-- On six runtimes some 4000 values are compared, about 2000 of them independent: at 4 sigma one is beyond it by chance in one of eight
+-- choices of seeds and sizes of blocks, at 4.5 in one of seventy. With the sizes of LuaJIT's 32-bit references one was, at 4.008; over 300
+-- other seeds the mean of that value was 0.04 sigma off, where 0.06 are to be expected. A smaller bias is looked for over many seeds below.
+local SIGMAS = 4.5
 
 local function count_of(size) return math.max(40, math.min(20000, math.floor(4e6 / (size + 40)))) end
 
@@ -84,7 +88,7 @@ local function check(rows, means, what)
         local unit = v % 2 == 0 and size or 1
         local sigma = math.sqrt(objects * variance) * unit
         local off = math.abs(rows[i][value] - row[value])
-        if off > 4 * sigma + 1e-6 then
+        if off > SIGMAS * sigma + 1e-6 then
           error(("%s, blocks of %d: %s is %.0f, not %.0f: off by %.1f sigma"):format(what, size, value, rows[i][value],
             row[value], off / sigma))
         end
