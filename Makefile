@@ -123,7 +123,7 @@ demo: deps
 	@echo '  go tool pprof -http=: demo.pb.gz'
 
 bench: test-deps
-	@$(MAKE) --no-print-directory $(CORES) build
+	@$(MAKE) --no-print-directory $(CORES) build $(GC32:%=$(B)/tests/bin/%)
 	@bench/accuracy
 	@echo
 	@$(CC) -O2 -o build/ticks bench/ticks.c && build/ticks 100 && build/ticks 1000
@@ -173,8 +173,10 @@ SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 THREADED  := threads tracing heap_threads life wall host_state
+# LuaJIT with 32-bit references, which x86-64 alone has, is packaged for TeX, as a library: it gets an interpreter of ours.
+GC32      := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
 
-tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture
+tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(GC32:%=$(B)/tests/bin/%)
 	@:
 
 # of the agent, what has no Lua in it
@@ -192,6 +194,12 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
+# Like the interpreters of packages they have no sanitizer in them. The static one is for tests that strip and rename it.
+$(B)/tests/bin/luajit-gc32: GC32_LIBS = $$(pkg-config --libs texluajit)
+$(B)/tests/bin/luajit-gc32-static: GC32_LIBS = -rdynamic -l:libtexluajit.a -lm -ldl
+$(GC32:%=$(B)/tests/bin/%): tests/runtime/luajit.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 $(WARN) $(CFLAGS) $(LDFLAGS) $$(pkg-config --cflags texluajit) -o $@ $< $(GC32_LIBS)
 # Records memory of real interpreters for the tests of src/walk; see tests/walk/record-all.
 walk-record: $(B)/tests/walk/record
 	@:

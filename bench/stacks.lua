@@ -32,7 +32,8 @@ for _, sample in ipairs(profile:samples()) do
   end
 end
 local lost = profile:stats().dropped
-local runtime = jit and ("luajit" .. (jit.status() and "" or "-joff")) or _VERSION:lower():gsub(" ", "")
+local width = jit and not require("ffi").abi("gc64") and "-gc32" or ""
+local runtime = jit and ("luajit" .. width .. (jit.status() and "" or "-joff")) or _VERSION:lower():gsub(" ", "")
 print(string.format("%s %s %d %d %.3f%% engine=%s dropped=%d", name, runtime, right, total + lost,
   100 * right / math.max(total + lost, 1), engine, lost))
 for reason, count in pairs(rejects) do print("  rejected: " .. reason .. " " .. count) end

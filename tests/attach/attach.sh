@@ -23,6 +23,20 @@ attach_main() {
 has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf"; }
 engines() { echo "${ENGINES:-$(has_bpf && echo bpf) ptrace}"; }
 
+# program, image: the file of the process started last, and that which its Lua is in, as dump names them
+program() { basename "$(readlink -f "/proc/$pid/exe")"; }
+image() {
+  if [ "$(program)" = luajit-gc32 ]; then basename "$(awk '/libtexluajit/ { print $6; exit }' "/proc/$pid/maps")"; else program; fi
+}
+# copy_of RUNTIME FILE: an interpreter that has its Lua in it, under another name and stripped
+copy_of() {
+  local file
+  file=$(readlink -f "$(command -v "$1")")
+  [ "$1" != luajit-gc32 ] || file+=-static
+  cp "$file" "$2"
+  strip "$2"
+}
+
 # has_help COMMAND: by all ways to ask for it
 has_help() {
   local words

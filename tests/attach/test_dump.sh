@@ -1,6 +1,6 @@
 # luapulse dump: the stacks of a known program, on every runtime, busy and waiting; what cannot be read; what is left behind.
 source "$(dirname "$0")/attach.sh"
-RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+RUNTIMES=${RUNTIMES:-$all_runtimes}
 
 # The loop of leaf() is one line and jumps to itself: between a jump and the next instruction the line before it is as good as that
 # line (16, 17).
@@ -24,7 +24,7 @@ known_stacks() { # IMAGE HOW
   matches ", running" out "${top[@]}" "leaf known.lua:$line" "deeper known.lua:23" "deeper known.lua:24" "deeper known.lua:24" \
     "deeper known.lua:24" "body known.lua:51"
   grep -q "^  coroutine 0x[0-9a-f]*, normal" out || fail "the resumer is missing: $(cat out)"
-  matches "main thread" out "coroutine.resume \[C\] in $image" "main chunk known.lua:59" ".* \[C\] in $image"
+  matches "main thread" out "coroutine.resume \[C\] in $image" "main chunk known.lua:59" ".* \[C\] in $(program)"
   matches ", suspended" out "coroutine.yield \[C\] in $image" "wait_for_more known.lua:31" "wait_for_more known.lua:34" \
     "wait_for_more known.lua:34" "function <known.lua:37> known.lua:37"
   matches ", dead, by an error" out "error \[C\] in $image" "function <known.lua:43> known.lua:43"
@@ -48,7 +48,7 @@ test_busy() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known busy $runtime
-    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") busy
+    known_stacks "$(image)" busy
     kill -KILL "$pid"
   done
 }
@@ -56,27 +56,29 @@ test_waiting_for_a_command() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known wait $runtime
-    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") wait
+    known_stacks "$(image)" wait
   done
 }
 test_waiting_for_a_pipe() {
   local runtime
   for runtime in $RUNTIMES; do
     dump_known read $runtime
-    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") read
+    known_stacks "$(image)" read
   done
 }
 test_luajit_without_the_compiler() {
-  for how in busy wait; do
-    dump_known $how luajit -joff
-    known_stacks $(basename "$(readlink -f "/proc/$pid/exe")") $how
+  local runtime how
+  for runtime in luajit $gc32; do
+    for how in busy wait; do
+      dump_known $how $runtime -joff
+      known_stacks "$(image)" $how
+    done
   done
 }
 test_stripped_and_renamed() {
   local runtime
   for runtime in $RUNTIMES; do
-    cp "$(readlink -f "$(command -v $runtime)")" ./httpd
-    strip ./httpd
+    copy_of $runtime ./httpd
     dump_known busy ./httpd
     known_stacks httpd busy
     rm httpd # a deleted file is as good
@@ -95,9 +97,9 @@ all_stop() {
 }
 # Threads with VMs of their own, and a VM that runs inside of another on one thread.
 test_many_vms() {
-  local version i
-  for version in 5.1 5.4; do
-    ${CC:-cc} $(pkg-config --cflags lua$version) -o host "$here/threads_host.c" $(pkg-config --libs lua$version) -lpthread || fail "the host does not compile"
+  local package i
+  for package in lua5.1 lua5.4 ${gc32:+texluajit}; do
+    ${CC:-cc} $(pkg-config --cflags $package) -o host "$here/threads_host.c" $(pkg-config --libs $package) -lpthread || fail "the host does not compile"
     start ./host
     until_printed ready
     until_busy
@@ -133,7 +135,7 @@ test_short_lived_targets() {
 # Again and again: the program runs on, and every stack is right.
 test_again_and_again() {
   local runtime i
-  for runtime in lua5.4 luajit; do
+  for runtime in lua5.4 luajit $gc32; do
     start $runtime "$here/known.lua" busy
     until_printed ready
     until_busy

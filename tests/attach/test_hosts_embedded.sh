@@ -19,7 +19,7 @@ expect_split() { # COMMAND…
   until_seen expect_a_and_b recorded -p "$pid" -F 299
   status "$luapulse" probe -p "$pid"
   same "$status" 0 "status of probe: $(cat err)"
-  has out "Lua 5.4"
+  has out "${lua:-Lua 5.4}"
   runs_on
   kill -KILL "$pid"
 }
@@ -39,6 +39,7 @@ test_cpp() {
   kill -KILL "$pid"
 }
 test_static_stripped_and_renamed() {
+  local lua
   archive
   compiled gcc -O2 -static -s $flags -o httpd "$here/embedded_host.c" "$lib" -lm -ldl
   for engine in $ENGINES ptrace; do expect_split ./httpd; done
@@ -49,6 +50,10 @@ test_static_stripped_and_renamed() {
   engine=bpf
   until_seen "stacks ';a \([^;]*split.lua:13\);burn '" recorded -p "$pid" -F 299
   kill -KILL "$pid"
+  [ -n "$gc32" ] || return 0
+  lua="LuaJIT 2.1.0-beta3, GC32"
+  compiled gcc -O2 -static -s $(pkg-config --cflags texluajit) -o httpd "$here/embedded_host.c" -l:libtexluajit.a -lm -ldl
+  for engine in $ENGINES ptrace; do expect_split ./httpd; done
 }
 # Lua of Debian's library, which is compiled for glibc, on musl: static, and with musl's own loader.
 test_musl() {
@@ -112,7 +117,7 @@ test_fibers() {
   done
 }
 
-# start_late RUNTIME [inside|idle]: the host; makes_another TEXT: once luapulse has printed it, the host makes another VM
+# start_late PACKAGE [inside|idle]: the host; makes_another TEXT: once luapulse has printed it, the host makes another VM
 start_late() {
   compiled gcc -O2 $(pkg-config --cflags "$1") -o late "$here/late_vm_host.c" $(pkg-config --libs "$1")
   start ./late "${@:2}"
@@ -148,7 +153,7 @@ expect_a_late_one() {
 # A VM that was not there when the process was looked into: what only its own tables name has its name.
 test_a_vm_that_is_made_later() {
   local runtime
-  for runtime in lua5.1 lua5.4 luajit; do
+  for runtime in lua5.1 lua5.4 luajit ${gc32:+texluajit}; do
     for engine in $ENGINES ptrace; do
       until_seen expect_a_late_one record_a_late_one
       kill -KILL "$host"
@@ -158,7 +163,7 @@ test_a_vm_that_is_made_later() {
 # The same in a C function of the first, where the engine has found that it need not look for another.
 test_a_vm_that_is_made_later_inside_another() {
   local runtime
-  for runtime in lua5.4 luajit; do
+  for runtime in lua5.4 luajit ${gc32:+texluajit}; do
     for engine in $ENGINES ptrace; do
       until_seen expect_a_late_one record_a_late_one inside
       kill -KILL "$host"
@@ -179,7 +184,7 @@ heap_is_told() {
 # Its heap counts, whether it runs or not: 8 MB that the first VM has not got.
 test_the_heap_of_a_vm_that_is_made_later() {
   local which runtime how
-  for which in "lua5.1 idle" "lua5.4 busy" "luajit idle"; do
+  for which in "lua5.1 idle" "lua5.4 busy" "luajit idle" ${gc32:+"texluajit idle"}; do
     read -r runtime how <<<"$which"
     until_seen heap_is_told stat_of_a_late_one
     kill -KILL "$host"

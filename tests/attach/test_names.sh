@@ -1,6 +1,6 @@
 # Names of functions that no source and no symbol gives: out of the program's own tables, whatever is in these.
 source "$(dirname "$0")/attach.sh"
-RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+RUNTIMES=${RUNTIMES:-$all_runtimes}
 
 headers_of() { [[ $1 == *luajit* ]] && echo lua5.1 || echo "${1##*/}"; }
 make_module() { # RUNTIME [COMPILER FLAGS…]
@@ -39,7 +39,6 @@ expect_names() { # IMAGE
   lacks out another_name
   lacks out "built-in function"
 }
-image() { basename "$(readlink -f "/proc/$pid/exe")"; }
 
 test_every_runtime() {
   local runtime
@@ -68,27 +67,30 @@ print("ready") io.flush()
 while true do calls() fills() end
 LUA
   for engine in $(engines); do
-    start luajit -joff ffi.lua
-    until_printed ready
-    until_seen ffi_names_are_seen recorded -F 999 -p "$pid"
-    kill -KILL "$pid"
+    for runtime in luajit $gc32; do
+      start $runtime -joff ffi.lua
+      until_printed ready
+      until_seen ffi_names_are_seen recorded -F 999 -p "$pid"
+      kill -KILL "$pid"
+    done
   done
 }
 test_luajit_with_and_without_the_compiler() {
-  local flag
+  local flag runtime
   make_module luajit
-  for flag in -jon -joff; do
-    dump_names luajit $flag
-    expect_names luajit
-    is_there io.lines "[C] in luajit"
+  for runtime in luajit $gc32; do
+    for flag in -jon -joff; do
+      dump_names $runtime $flag
+      expect_names "$(image)"
+      is_there io.lines "[C] in $(image)"
+    done
   done
 }
 test_stripped_and_renamed() {
   local runtime
   for runtime in $RUNTIMES; do
     make_module $runtime
-    cp "$(readlink -f "$(command -v $runtime)")" ./httpd
-    strip ./httpd
+    copy_of $runtime ./httpd
     dump_names ./httpd
     rm httpd
     expect_names httpd
@@ -122,7 +124,7 @@ local text, stop = ("x"):rep(100), os.clock() + (tonumber((...)) or 1000)
 io.write("ready\n") io.flush()
 while os.clock() < stop do for i = 1, 20 do string.rep(text, 10000) end count() end
 END
-  for runtime in lua5.1 lua5.4 "luajit -joff"; do
+  for runtime in lua5.1 lua5.4 "luajit -joff" ${gc32:+"$gc32 -joff"}; do
     "$luapulse" run -q -o inside.pb.gz -- $runtime both.lua 0.5 >/dev/null || fail "run of $runtime"
     "$luapulse" report inside.pb.gz >out || fail "report of $runtime"
     grep -qE ' string\.rep +\[C\]' out && grep -qE ' editor\.count +text' out || { cat out >&2; fail "$runtime, from inside"; }
@@ -258,7 +260,7 @@ assert(load("work = (function() return function() while true do end end end)()",
 io.write("ready\n") io.flush()
 work()
 END
-  for runtime in lua5.1 lua5.4 luajit; do
+  for runtime in lua5.1 lua5.4 luajit $gc32; do
     start $runtime hostile.lua
     until_printed ready
     status timeout 120 "$luapulse" dump -p "$pid"
@@ -289,7 +291,7 @@ work(function()
   collectgarbage()
 end)
 END
-  for runtime in lua5.1 lua5.4 luajit; do
+  for runtime in lua5.1 lua5.4 luajit $gc32; do
     start $runtime busy.lua
     until_printed ready
     seen=0

@@ -1,6 +1,6 @@
 # luapulse probe, and how both commands refuse: what is no Lua, what is no process, what may not be read.
 source "$(dirname "$0")/attach.sh"
-RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+RUNTIMES=${RUNTIMES:-$all_runtimes}
 
 refused() { # STATUS MESSAGE ARGUMENTS…: the message is the whole of what is said
   local expected=$1 message=$2
@@ -29,9 +29,11 @@ test_every_runtime() {
       lua5.2) grep -qE '^  layout +"Lua 5.2.4", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.3) grep -qE '^  layout +"Lua 5.3.3-5.3.6", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.4) grep -qE '^  layout +"Lua 5.4.3-5.4.8", known to LuaPulse$' out || fail "$(cat out)" ;;
+      luajit) grep -qE '^  layout +"[^"]*LuaJIT 2.1[^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
+      luajit-gc32) grep -qE '^  layout +"LuaJIT 2.1.0-beta3, GC32", known to LuaPulse$' out || fail "$(cat out)" ;;
     esac
     case $runtime in
-      luajit) grep -qE '^  runtime +LuaJIT 2\.1[^ ]*, by its mark in /' out || fail "$(cat out)" ;;
+      luajit*) grep -qE '^  runtime +LuaJIT 2\.1[^ ]*, by its mark in /' out || fail "$(cat out)" ;;
       *) grep -qE "^  runtime +Lua ${runtime#lua}\.[0-9], by its mark in /" out || fail "$(cat out)" ;;
     esac
     grep -qE "^  needs +kernel [0-9.]+: has bpf_loop, which came with 5.17$" out || grep -q "lacks bpf_loop" out || fail "the kernel: $(cat out)"
@@ -44,12 +46,13 @@ test_idle_hosts() {
   local version jit
   jit=$(ldconfig -p | sed -n 's/.*libluajit-5\.1\.so\.2 .*x86-64.* => //p' | head -n 1)
   [ -n "$jit" ] || fail "there is no libluajit-5.1.so.2"
-  for version in 5.1 5.2 5.3 5.4 jit; do
-    if [ $version = jit ]; then # the interface is that of 5.1
-      ${CC:-cc} $(pkg-config --cflags lua5.1) -o idle "$here/idle_host.c" "$jit"
-    else
-      ${CC:-cc} $(pkg-config --cflags lua$version) -o idle "$here/idle_host.c" $(pkg-config --libs lua$version)
-    fi || fail "the host does not compile"
+  for version in 5.1 5.2 5.3 5.4 jit ${gc32:+texluajit}; do
+    case $version in
+      jit) set -- $(pkg-config --cflags lua5.1) "$jit" ;; # the interface is that of 5.1
+      texluajit) set -- $(pkg-config --cflags --libs texluajit) ;;
+      *) set -- $(pkg-config --cflags --libs lua$version) ;;
+    esac
+    ${CC:-cc} -o idle "$here/idle_host.c" "$@" || fail "the host does not compile"
     start ./idle
     until_printed ready
     status "$luapulse" probe -p "$pid"

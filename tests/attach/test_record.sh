@@ -1,6 +1,6 @@
 # luapulse record: known programs on every runtime with every engine; what targets do meanwhile; how it ends; what it says.
 source "$(dirname "$0")/attach.sh"
-RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+RUNTIMES=${RUNTIMES:-$all_runtimes}
 
 split_shares() {
   within "$(share ';a \\(.*;burn ')" 500 "$1 a"
@@ -20,7 +20,7 @@ start_split() { # COMMAND… -- ARGUMENTS of split.lua
 test_known_shares() {
   local runtime
   for engine in $(engines); do
-    for runtime in $RUNTIMES luajit,-joff; do
+    for runtime in $RUNTIMES luajit,-joff ${gc32:+$gc32,-joff}; do
       start_split ${runtime//,/ } -- plain
       enough -p "$pid"
       split_shares "$engine $runtime"
@@ -32,7 +32,7 @@ test_known_shares() {
 test_coroutines() {
   local runtime
   for engine in $(engines); do
-    for runtime in $RUNTIMES luajit,-joff; do
+    for runtime in $RUNTIMES luajit,-joff ${gc32:+$gc32,-joff}; do
       start_split ${runtime//,/ } -- coroutines
       enough -p "$pid"
       # from the function through both coroutines down to the main chunk
@@ -45,9 +45,8 @@ test_coroutines() {
 test_stripped_renamed_and_deleted() {
   local runtime
   for engine in $(engines); do
-    for runtime in lua5.4 luajit; do
-      cp "$(readlink -f "$(command -v $runtime)")" ./httpd
-      strip ./httpd
+    for runtime in lua5.4 luajit $gc32; do
+      copy_of $runtime ./httpd
       start_split ./httpd -- plain
       rm httpd
       enough -p "$pid"

@@ -62,7 +62,7 @@ test_what_is_missing_is_named() {
 test_deep_stacks_are_cut() {
   needs_bpf
   local runtime
-  for runtime in lua5.1 lua5.4 luajit; do
+  for runtime in lua5.1 lua5.4 luajit $gc32; do
     start $runtime -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(5000)'
     until_printed ready
     until_seen "sampled 20" recorded -p "$pid" -F 999
@@ -74,9 +74,9 @@ test_deep_stacks_are_cut() {
 # Threads with VMs of their own, a VM inside of another on one thread, and threads that begin and end meanwhile.
 test_many_vms_and_threads() {
   needs_bpf
-  local version i
-  for version in 5.1 5.4; do
-    ${CC:-cc} $(pkg-config --cflags lua$version) -o host "$here/threads_host.c" $(pkg-config --libs lua$version) -lpthread || fail "the host does not compile"
+  local package i
+  for package in lua5.1 lua5.4 ${gc32:+texluajit}; do
+    ${CC:-cc} $(pkg-config --cflags $package) -o host "$here/threads_host.c" $(pkg-config --libs $package) -lpthread || fail "the host does not compile"
     start ./host
     until_printed ready
     until_seen "stacks work_1:1 && stacks work_2:1 && stacks work_3:1 && stacks inside:1" recorded -p "$pid" -F 499

@@ -1,6 +1,6 @@
 # luapulse stat: its shares on programs that do one thing, its figures against those of /proc and of the programs themselves.
 source "$(dirname "$0")/attach.sh"
-RUNTIMES=${RUNTIMES:-lua5.1 lua5.2 lua5.3 lua5.4 luajit}
+RUNTIMES=${RUNTIMES:-$all_runtimes}
 ENGINES=${ENGINES:-bpf ptrace}
 
 begin() { # RUNTIME… HOW
@@ -30,24 +30,26 @@ cpu_of() { awk '{ print ($14 + $15) / 100 }' "/proc/$pid/stat"; }
 clock() { awk '{ print $1 }' /proc/uptime; }
 
 test_compiled_and_interpreted() {
-  local engine
+  local engine runtime
   for engine in $ENGINES; do
-    begin luajit compute
-    enough --engine $engine
-    holds "$(busy compiled) > 90" "$engine: compiled, with the compiler on"
-    kill -KILL "$pid"
-    begin luajit -joff compute
-    enough --engine $engine
-    holds "$(busy compiled) == 0" "$engine: compiled, with the compiler off"
-    holds "$(busy interpreter) > 90" "$engine: interpreter"
-    runs_on
-    kill -KILL "$pid"
+    for runtime in luajit $gc32; do
+      begin $runtime compute
+      enough --engine $engine
+      holds "$(busy compiled) > 90" "$engine $runtime: compiled, with the compiler on"
+      kill -KILL "$pid"
+      begin $runtime -joff compute
+      enough --engine $engine
+      holds "$(busy compiled) == 0" "$engine $runtime: compiled, with the compiler off"
+      holds "$(busy interpreter) > 90" "$engine $runtime: interpreter"
+      runs_on
+      kill -KILL "$pid"
+    done
   done
 }
 test_functions_in_lua_and_c() {
   local engine runtime
   for engine in $ENGINES; do
-    for runtime in lua5.1 lua5.4 luajit,-joff; do
+    for runtime in lua5.1 lua5.4 luajit,-joff ${gc32:+$gc32,-joff}; do
       begin ${runtime//,/ } c
       enough --engine $engine
       holds "$(busy 'C functions') > 80" "$engine $runtime: C functions"
@@ -63,9 +65,12 @@ test_functions_in_lua_and_c() {
 }
 collects() { grep -qE 'found at .*(mark|sweep|atomic)' out || { cat out >&2; fail "the collector is never at work"; }; }
 test_collector() {
-  begin luajit garbage
-  until_seen 'holds "$(busy collector) > 3" collector && collects' stat_it -i 0.1 # so that it is looked at often
-  kill -KILL "$pid"
+  local runtime
+  for runtime in luajit $gc32; do
+    begin $runtime garbage
+    until_seen 'holds "$(busy collector) > 3" collector && collects' stat_it -i 0.1 # so that it is looked at often
+    kill -KILL "$pid"
+  done
 }
 # PUC Lua from 5.4.3 on tells by a mark in the VM: what the host itself measures that it takes, or a little less.
 test_collector_by_its_state() {

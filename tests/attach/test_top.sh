@@ -320,7 +320,7 @@ burn_is_on_top() {
 test_plain_text() {
   local engine runtime
   for engine in $ENGINES; do
-    for runtime in lua5.1 lua5.4 luajit; do
+    for runtime in lua5.1 lua5.4 luajit $gc32; do
       start_split $runtime "$here/split.lua" plain
       until_seen burn_is_on_top top_it --engine $engine -p "$pid" -n 3 -F 199
       same "$(grep -cE "^[0-9:]{8} round [123], process $pid \($runtime\), engine $engine, 199 Hz\$" out)" 3 "rounds"

@@ -4,6 +4,11 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${BUILD:-build}
 luapulse=$root/$BUILD/luapulse
+PATH=$root/$BUILD/tests/bin:$PATH # interpreters of our own
+
+# LuaJIT with 32-bit references, which only x86-64 has
+gc32=$([ "$(uname -m)" != x86_64 ] || echo luajit-gc32)
+all_runtimes="lua5.1 lua5.2 lua5.3 lua5.4 luajit $gc32"
 
 fail() {
   echo "FAILED: $*" >&2

@@ -199,7 +199,7 @@ known_layouts() {
 # the files of those that are for RUNTIME's language
 for_runtime() {
   case $1 in
-    luajit) grep -l '^layout luajit 5\.1 ' luajit.* ;;
+    luajit*) grep -l '^layout luajit 5\.1 ' luajit.* ;;
     *) grep -l "^layout puc ${1#lua} " puc.* ;;
   esac
 }
@@ -214,7 +214,7 @@ run_refused() {
 test_run_with_the_block_of_each_runtime() {
   known_layouts
   local runtime file worked
-  for runtime in lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
+  for runtime in $all_runtimes; do
     worked=
     for file in $(for_runtime $runtime); do
       status "$luapulse" run --layout $file -o p.pb.gz -- $runtime -e 'x = 1'
@@ -239,7 +239,7 @@ test_run_with_the_block_of_each_runtime() {
 test_run_refuses_the_layout_of_another_lua() {
   known_layouts
   run_refused "no layout in it is for this Lua" lua5.4 luajit.1
-  run_refused "no layout in it is for this Lua" luajit puc.1
+  for runtime in luajit $gc32; do run_refused "no layout in it is for this Lua" $runtime puc.1; done
   run_refused "no layout in it is for this Lua" lua5.1 "$(for_runtime lua5.4 | tail -n 1)"
   run_refused "no layout in it is for this Lua" lua5.3 "$(for_runtime lua5.2 | tail -n 1)"
   # what this command made of Luas that never were

@@ -1,7 +1,7 @@
 # luapulse run: the profile is there however the program ends, and the program is left alone.
 source "$(dirname "$0")/cli.sh"
 burn=$root/tests/cli/burn.lua
-RUNTIMES="lua5.1 lua5.2 lua5.3 lua5.4 luajit"
+RUNTIMES=$all_runtimes
 
 # a readable profile with the program's functions by name
 profile_is_there() {
@@ -93,7 +93,7 @@ SH
   has prog.out trapped
 }
 test_users_own_lua_init_still_runs() {
-  for pair in "lua5.4 LUA_INIT_5_4" "lua5.4 LUA_INIT" "lua5.1 LUA_INIT" "luajit LUA_INIT" "lua5.3 LUA_INIT_5_3"; do
+  for pair in "lua5.4 LUA_INIT_5_4" "lua5.4 LUA_INIT" "lua5.1 LUA_INIT" "luajit LUA_INIT" ${gc32:+"$gc32 LUA_INIT"} "lua5.3 LUA_INIT_5_3"; do
     set -- $pair
     echo 'from_init = "seen"' >init.lua
     for value in 'from_init = "seen"' @init.lua; do
@@ -182,7 +182,7 @@ engine_of() { "$luapulse" report "$1" | sed -n 's/^Comment.*, engine \([a-z]*\).
 test_engines() {
   for runtime in $RUNTIMES; do
     local asked=hook
-    [ $runtime = luajit ] && asked=luajit
+    [[ $runtime == luajit* ]] && asked=luajit
     for pair in auto:walk walk:walk interface:$asked; do
       status "$luapulse" run --engine ${pair%:*} -o p.pb.gz -- $runtime "$burn" 0.3
       same "$status" 0 "status of $runtime with --engine ${pair%:*}"

@@ -1,7 +1,7 @@
 # luapulse run --heap on real programs: leaks that are found and caches that are none, growth by pprof, profiles after a kill.
 source "$(dirname "$0")/cli.sh"
 # compiled code is charged to where its trace starts: not here
-RUNTIMES=("lua5.1" "lua5.2" "lua5.3" "lua5.4" "luajit -joff")
+RUNTIMES=("lua5.1" "lua5.2" "lua5.3" "lua5.4" "luajit -joff" ${gc32:+"$gc32 -joff"})
 
 # A program with a leak, a cache that is cleared, data that is kept, and garbage.
 program() {
@@ -86,7 +86,7 @@ test_cpu_and_heap_together() {
 }
 test_a_killed_program_leaves_its_heap() {
   program
-  for lua in lua5.1 lua5.4 "luajit -joff"; do
+  for lua in lua5.1 lua5.4 "luajit -joff" ${gc32:+"$gc32 -joff"}; do
     : >err # what the one before has said is not taken for this one's
     "$luapulse" run --heap=tracing -o killed.pb.gz -- $lua app.lua 2000 wait 2>err &
     local run=$! i

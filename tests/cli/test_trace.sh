@@ -22,7 +22,7 @@ counted() { awk -v name="$1" '$1 == name { print $2 }' counts; }
 
 test_report_counts_calls() {
   program
-  for lua in lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
+  for lua in $all_runtimes; do
     "$luapulse" run --trace -o app.pb.gz -o app.txt -- $lua app.lua || fail "status $?"
     "$luapulse" report -n 0 app.pb.gz >report || fail "report"
     has report "calls       mean        min        max"
