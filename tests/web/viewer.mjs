@@ -261,6 +261,8 @@ const tests = {
     const light = [await ground(), (await box("main")).fill];
     await browser.colourScheme("dark");
     await browser.until("return matchMedia('(prefers-color-scheme: dark)').matches");
+    // the page is told of it later than whoever asks
+    await browser.until("return luapulse.boxes().find((one) => one.name === 'main').fill !== arguments[0]", light[1]);
     const night = [await ground(), (await box("main")).fill];
     await browser.colourScheme("light");
     assert.notEqual(light[0], night[0]);
