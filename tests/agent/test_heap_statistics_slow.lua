@@ -1,5 +1,5 @@
 -- What samples of the heap say is true on average: blocks and bytes of every site, allocated and in use, whatever their size. The
--- truth is known by tracing the same program; bounds are in sigma of the method itself.
+-- truth is known by tracing the same program; bounds are 4 sigma of the method itself.
 local t = require "t"
 local pulse = require "luapulse"
 local heap = require "heap"
@@ -8,10 +8,6 @@ if t.is_luajit then jit.off() end -- the compiler allocates at lines of its choi
 
 local sizes = { 0, 8, 40, 200, 1000, 5000, 60000, 2 ^ 20 - 100 }
 local FEW = 50 -- expected samples below which the normal approximation does not hold
--- On six runtimes some 4000 values are compared, about 2000 of them independent: at 4 sigma one is beyond it by chance in one of eight
--- choices of seeds and sizes of blocks, at 4.5 in one of seventy. With the sizes of LuaJIT's 32-bit references one was, at 4.008; over 300
--- other seeds the mean of that value was 0.04 sigma off, where 0.06 are to be expected. A smaller bias is looked for over many seeds below.
-local SIGMAS = 4.5
 
 local function count_of(size) return math.max(40, math.min(20000, math.floor(4e6 / (size + 40)))) end
 
@@ -88,7 +84,7 @@ local function check(rows, means, what)
         local unit = v % 2 == 0 and size or 1
         local sigma = math.sqrt(objects * variance) * unit
         local off = math.abs(rows[i][value] - row[value])
-        if off > SIGMAS * sigma + 1e-6 then
+        if off > 4 * sigma + 1e-6 then
           error(("%s, blocks of %d: %s is %.0f, not %.0f: off by %.1f sigma"):format(what, size, value, rows[i][value],
             row[value], off / sigma))
         end
@@ -99,13 +95,22 @@ local function check(rows, means, what)
   return compared
 end
 
+-- Of some 4000 values on six runtimes one is beyond 4 sigma by chance in one of eight choices of seeds and sizes of blocks (about 2000 are
+-- independent). Such a one is looked at again, with another seed: what is biased is so with every one.
+local function check_by_seed(seed, means, rows_of)
+  local fine, compared = pcall(check, rows_of(seed), means, "seed " .. seed)
+  if fine then return compared end
+  return check(rows_of(seed + 50), means, "seed " .. seed + 50 .. " (" .. compared .. ")")
+end
+
 for _, mean in ipairs { 16, 256, 4096, 65536 } do
   t.test("unbiased_at_a_mean_of_" .. mean, function()
     local compared = 0
     for seed = 1, 6 do
-      local options = { heap = "sampling", heap_sample_mean_bytes = mean, seed = 100 * mean + seed,
-        max_memory_bytes = 2 ^ 27, max_process_memory_bytes = 2 ^ 28 }
-      compared = compared + check(take(options, once), { mean }, "seed " .. seed)
+      compared = compared + check_by_seed(100 * mean + seed, { mean }, function(number)
+        return take({ heap = "sampling", heap_sample_mean_bytes = mean, seed = number, max_memory_bytes = 2 ^ 27,
+          max_process_memory_bytes = 2 ^ 28 }, once)
+      end)
     end
     t.truthy(compared >= 6 * 4, "values compared: " .. compared)
   end)
@@ -122,14 +127,15 @@ end)
 t.test("unbiased_while_the_rate_changes", function()
   local means = { 256, 8192, 1024, 64 }
   for seed = 1, 6 do
-    local rows = take({ heap = "sampling", heap_sample_mean_bytes = 0, seed = seed, max_memory_bytes = 2 ^ 27,
-      max_process_memory_bytes = 2 ^ 28 }, function(program)
-      for _, mean in ipairs(means) do
-        pulse.heap_rate(mean)
-        program(#means)
-      end
+    check_by_seed(seed, means, function(number)
+      return take({ heap = "sampling", heap_sample_mean_bytes = 0, seed = number, max_memory_bytes = 2 ^ 27,
+        max_process_memory_bytes = 2 ^ 28 }, function(program)
+        for _, mean in ipairs(means) do
+          pulse.heap_rate(mean)
+          program(#means)
+        end
+      end)
     end)
-    check(rows, means, "seed " .. seed)
   end
 end)
 
