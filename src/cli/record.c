@@ -214,7 +214,9 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
     ok = (added > 0 || r->program != NULL || r->live.all) &&
-         cli_failed("record", "no Lua was found: nothing is written") == STATUS_OK;
+         cli_failed("record", live_ended_by != 0 && counts.waiting > 0
+                                  ? "ended before a Lua was found: nothing is written"
+                                  : "no Lua was found: nothing is written") == STATUS_OK;
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else

@@ -158,7 +158,7 @@ end
 t.test("garbage_collection_torture", function()
   survives(function()
     local pause, multiplier = collectgarbage("setpause", 50), collectgarbage("setstepmul", 1000)
-    local finalized, rounds = 0, t.fewer(3000)
+    local finalized, rounds = 0, t.fewer(1500)
     for i = 1, rounds do
       local junk = {}
       for k = 1, 20 do junk[k] = { k, tostring(k), function() return k end } end

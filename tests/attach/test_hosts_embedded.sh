@@ -184,7 +184,7 @@ heap_is_told() {
 # Its heap counts, whether it runs or not: 8 MB that the first VM has not got.
 test_the_heap_of_a_vm_that_is_made_later() {
   local which runtime how
-  for which in "lua5.1 idle" "lua5.4 busy" "luajit idle" ${gc32:+"texluajit idle"}; do
+  for which in "lua5.1 idle" "lua5.4 busy" "luajit idle"; do
     read -r runtime how <<<"$which"
     until_seen heap_is_told stat_of_a_late_one
     kill -KILL "$host"

@@ -213,6 +213,7 @@ test_names_from_callers_in_a_storm_of_calls() {
     start $runtime $([[ $runtime == *luajit* ]] && echo -joff) "$here/alternating.lua"
     until_printed ready
     for engine in $(engines); do
+      [[ $engine != ptrace || $runtime == lua5.[14] || $runtime == luajit ]] || continue # the walk is the same
       until_seen "sampled 300 && right_names 5" recorded_names -F 5000 -p "$pid"
     done
     kill -KILL -- "-$pid"
