@@ -180,7 +180,7 @@ tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tes
 	@:
 
 # of the agent, what has no Lua in it
-LUALESS := $(patsubst %,$(B)/obj/agent/%.o,rate_limit heap_filter process_break tick_weight)
+LUALESS := $(patsubst %,$(B)/obj/agent/%.o,rate_limit heap_filter tick_weight)
 .SECONDARY: $(LUALESS)
 $(B)/tests/unit/%: tests/unit/%.c $(LUALESS) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "agent/c_nature.h"
-#include "agent/process_break.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
 #include "agent/time.h"
@@ -70,7 +69,6 @@ static vm_t *aim(walker_t *w, const void *context) {
   walk->stack_known = own_stack;
   walk->stack_high = own_stack ? w->stack_high : sp + UNKNOWN_STACK;
   memory_own_begin(&w->memory, false, own_stack ? sp : 0, own_stack ? w->stack_high : 0);
-  process_break_span(walk->registers.pc, &w->memory.heap_low, &w->memory.heap_high);
   walk->likely_main = likely != NULL ? likely->main_state : 0;
   walk->likely_global = likely != NULL ? likely->global : 0;
   walk->alone = vm_index_count(&walked_vms) == 1;
@@ -122,7 +120,6 @@ static walker_t *make_walker(pid_t tid, failure_t *failure) {
   }
   w->tid = tid;
   w->listener.on_tick = on_tick;
-  process_break_learn();
   memory_own_init(&w->memory, getpid());
   walk_setup_apply(&w->walk);
   w->walk.memory = &w->memory.memory;

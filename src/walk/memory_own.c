@@ -81,14 +81,10 @@ static bool read_guess(memory_own_t *own, void *to, uint64_t from, uint32_t len)
   return true;
 }
 
-static bool is_of_heap(const memory_own_t *own, uint64_t page) {
-  return page * PAGE >= own->heap_low && (page + 1) * PAGE <= own->heap_high;
-}
-
 static bool ask_for_page(memory_own_t *own, uint64_t page) {
   uint64_t *slot = &own->pages[page % MEMORY_PAGES];
   if (*slot == page) return true;
-  if (!is_of_heap(own, page) && !is_readable(page * PAGE)) return false;
+  if (!is_readable(page * PAGE)) return false;
   *slot = page;
   return true;
 }
@@ -243,7 +239,6 @@ void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64
   own->calm = own->memory.direct = false;
   own->stack_low = stack_low;
   own->stack_high = stack_high;
-  own->heap_low = own->heap_high = 0;
   forget_foreseen(&own->foreseen);
   memset(own->pages, 0, sizeof own->pages);
   for (int i = 0; i < WALK_REGIONS; i++)

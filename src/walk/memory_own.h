@@ -2,8 +2,7 @@
 /* The memory of the own process, read in a signal handler or by another thread of it.
  *
  * Guesses are read through the kernel (process_vm_readv), which fails where a load would fault: no fault handler, so the
- * host's is its own. Several that are foreseen take one call. Where the VM leads, the kernel is asked once for each page whether it can be read, unless the
- * C library has it for its heap. What live objects lead to is
+ * host's is its own. Several that are foreseen take one call. Where the VM leads, the kernel is asked once for each page whether it can be read. What live objects lead to is
  * loaded directly. Unless `strict`: then the VM may run on meanwhile, and everything goes through the kernel. Async-signal-safe; one user at a time. */
 #ifndef LUAPULSE_WALK_MEMORY_OWN_H
 #define LUAPULSE_WALK_MEMORY_OWN_H
@@ -47,7 +46,6 @@ typedef struct {
   bool
       calm; /* the walk is called by the VM's own thread, from its allocator: its stacks are whole and mapped … */
   uint64_t vm_low, vm_high;       /* … and so is this */
-  uint64_t heap_low, heap_high;   /* what the C library has of the process's break: mapped */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
   memory_foreseen_t foreseen; /* by guesses */
