@@ -40,7 +40,7 @@ typedef struct {
   segment_t segment;
   value_t registers[REGISTERS];
   value_t pushed[MAX_PUSHED]; /* what the stack holds below the return address */
-  int depth, frame_depth;     /* words on it: now, and when FRAME was noted */
+  int depth, frame_depth;     /* words on it: now, and when FRAME was noted, which is done once */
   flag_t flag;
   uint64_t called;  /* the one function that was called, 0 so far */
   value_t given[2]; /* its arguments */
@@ -103,8 +103,8 @@ static bool next_short_distance(course_t *c, int32_t *distance) {
 
 static const uint8_t landing[] = {0xf3, 0x0f, 0x1e, 0xfa}; /* endbr64 */
 
-/* Behind a stub of the linker's, which only jumps where a word says. */
-static uint64_t behind_stub(uint64_t target) {
+/* The linker's own code, which only jumps where a word says, is seen through. */
+static uint64_t destination(uint64_t target) {
   static const uint8_t bound = 0xf2, jump[] = {0xff, 0x25};
   uint8_t code[11];
   segment_t segment = {0, 0};
@@ -121,13 +121,13 @@ static uint64_t behind_stub(uint64_t target) {
   return read_image(&segment, target + at + (uint64_t)(int64_t)distance, &word, sizeof word) ? word : target;
 }
 
-/* A program's own may be a stub, too. */
+/* What a program knows as their addresses may be the linker's code, too. */
 static uint64_t address_of_free(void) {
-  return behind_stub((uint64_t)(uintptr_t)free);
+  return destination((uint64_t)(uintptr_t)free);
 }
 
 static uint64_t address_of_realloc(void) {
-  return behind_stub((uint64_t)(uintptr_t)realloc);
+  return destination((uint64_t)(uintptr_t)realloc);
 }
 
 /* -- following it --------------------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static bool is_scratch(int reg) {
 
 static bool follow_call(course_t *c, uint64_t target) {
   if (c->called != 0) return false;
-  c->called = behind_stub(target);
+  c->called = destination(target);
   c->given[0] = c->registers[RDI];
   c->given[1] = c->registers[RSI];
   for (int i = 0; i < REGISTERS; i++)
@@ -193,7 +193,7 @@ static bool follow_return(course_t *c) {
 
 /* Within the function, or to the one that ends in its stead: which of the two matters only for those that are looked for. */
 static bool follow_jump(course_t *c, uint64_t target) {
-  uint64_t function = behind_stub(target);
+  uint64_t function = destination(target);
   if (function != address_of_free() && function != address_of_realloc()) {
     c->pc = target;
     return true;
@@ -242,7 +242,7 @@ static bool follow_between_registers(course_t *c, uint8_t code, uint8_t rex) {
   bool stack = reg == RSP || other == RSP;
   switch (code) {
     case 0x89: /* mov */
-      if (reg == RSP && other == RBP && (rex & 8) != 0) {
+      if (reg == RSP && other == RBP && (rex & 8) != 0 && c->frame_depth == 0 && c->depth > 0) {
         c->registers[RBP] = FRAME;
         c->frame_depth = c->depth;
         return true;
@@ -327,7 +327,7 @@ static bool follow_step(course_t *c) {
     case 0xc3:
       return follow_return(c);
     case 0x90:
-      return true;
+      return rex == 0; /* else registers are exchanged */
     case 0x0f:
       return follow_two_byte_code(c, rex);
     default:

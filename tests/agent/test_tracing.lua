@@ -1,6 +1,8 @@
 -- Tracing: every call counted and timed, by path. The programs count their own calls: that is the oracle.
 local t = require "t"
 local pulse = require "luapulse"
+local shared = require "trace"
+local path_of, sum_of = shared.path_of, shared.sum_of
 
 local unpack = table.unpack or unpack
 local engines = { "auto", "interface" }
@@ -15,31 +17,10 @@ local function calls_of(profile)
   return calls
 end
 
-local function path_of(sample)
-  local names = {}
-  for i = #sample.stack, 1, -1 do names[#names + 1] = sample.stack[i].name end
-  return table.concat(names, ";")
-end
-
--- Sum of a value over the samples whose path ends as given.
-local function sum_of(profile, value, ending)
-  local sum = 0
-  for _, sample in ipairs(profile:samples()) do
-    if path_of(sample):sub(-#ending) == ending then sum = sum + sample[value] end
-  end
-  return sum
-end
-
 local function trace(body, engine, options)
   options = options or {}
-  options.cpu, options.cpu_engine = "tracing", engine
-  collectgarbage()
-  collectgarbage("stop") -- finalizers of what came before are not this program's calls
-  pulse.start(options)
-  body()
-  local profile = pulse.stop()
-  collectgarbage("restart")
-  return profile
+  options.cpu_engine = engine
+  return shared.of(body, options)
 end
 
 -- body(count): every function in it calls count() once. Calls are compared by the line of definition: which name a function

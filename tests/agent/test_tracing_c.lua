@@ -4,38 +4,13 @@
 local t = require "t"
 local pulse = require "luapulse"
 local host = require "host"
-
-local function path_of(sample)
-  local names = {}
-  for i = #sample.stack, 1, -1 do names[#names + 1] = sample.stack[i].name end
-  return table.concat(names, ";")
-end
-
--- Sum of a value over the samples whose path ends as given.
-local function sum_of(profile, value, ending)
-  local sum = 0
-  for _, sample in ipairs(profile:samples()) do
-    if path_of(sample):sub(-#ending) == ending then sum = sum + sample[value] end
-  end
-  return sum
-end
+local shared = require "trace"
+local trace, path_of, sum_of = shared.of, shared.path_of, shared.sum_of
 
 local function expect_calls(profile, expected)
   for ending, calls in pairs(expected) do
     t.equal(sum_of(profile, "calls", ending), calls, "calls of " .. ending .. " in\n" .. profile:folded())
   end
-end
-
-local function trace(body, options)
-  options = options or {}
-  options.cpu = "tracing"
-  collectgarbage()
-  collectgarbage("stop")
-  pulse.start(options)
-  body()
-  local profile = pulse.stop()
-  collectgarbage("restart")
-  return profile
 end
 
 -- A loop that calls nothing: it has no event of its own.

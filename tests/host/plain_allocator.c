@@ -14,15 +14,21 @@ static int calls;
 
 /* -- plain ones ------------------------------------------------------------------------------------------------------- */
 
-ALLOCATOR as_luas_own(void *ud, void *block, size_t old_size, size_t new_size) {
-  (void)ud;
-  (void)old_size;
-  if (new_size == 0) {
-    free(block);
-    return NULL;
+#define PLAIN(name)                                                         \
+  ALLOCATOR name(void *ud, void *block, size_t old_size, size_t new_size) { \
+    (void)ud;                                                               \
+    (void)old_size;                                                         \
+    if (new_size == 0) {                                                    \
+      free(block);                                                          \
+      return NULL;                                                          \
+    }                                                                       \
+    return realloc(block, new_size);                                        \
   }
-  return realloc(block, new_size);
-}
+
+__attribute__((optimize("omit-frame-pointer"))) ALLOCATOR without_frame_pointer(void *, void *, size_t,
+                                                                                size_t);
+PLAIN(as_luas_own)
+PLAIN(without_frame_pointer)
 
 ALLOCATOR the_other_way_round(void *ud, void *block, size_t old_size, size_t new_size) {
   (void)ud;
@@ -41,18 +47,6 @@ ALLOCATOR never_fails_to_shrink(void *ud, void *block, size_t old_size, size_t n
   }
   void *result = realloc(block, new_size);
   return result == NULL && block != NULL && old_size >= new_size ? block : result;
-}
-
-__attribute__((optimize("omit-frame-pointer"))) ALLOCATOR without_frame_pointer(void *ud, void *block,
-                                                                                size_t old_size,
-                                                                                size_t new_size) {
-  (void)ud;
-  (void)old_size;
-  if (new_size == 0) {
-    free(block);
-    return NULL;
-  }
-  return realloc(block, new_size);
 }
 
 static void plain_ones_are_known(void) {
@@ -129,6 +123,25 @@ OTHER(looks_at_the_result, FREED, looked_at(MADE))
 OTHER(writes_into_it, FREED, written_into(MADE))
 OTHER(never_ends, FREED, never())
 
+#ifdef __x86_64__
+/* As Lua's own, but for the instruction before the call of realloc, which is a nop but for its prefix. */
+void exchanges_registers(void);
+__asm__(
+    ".text\n"
+    "exchanges_registers:\n"
+    "  mov %rsi, %rdi\n"
+    "  test %rcx, %rcx\n"
+    "  je 1f\n"
+    "  mov %rcx, %rsi\n"
+    "  .byte 0x49, 0x90\n" /* xchg %rax, %r8 */
+    "  jmp realloc@plt\n"
+    "1: sub $8, %rsp\n"
+    "  call free@plt\n"
+    "  xor %eax, %eax\n"
+    "  add $8, %rsp\n"
+    "  ret\n");
+#endif
+
 static void others_are_not(void) {
   static const lua_Alloc others[] = {counts_calls,        counts_new_ones,      asks_for_more,
                                      asks_for_less,       keeps_room_before,    hands_out_later,
@@ -138,6 +151,12 @@ static void others_are_not(void) {
                                      looks_at_the_result, writes_into_it,       never_ends};
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
     if (plain_allocator_is(others[i])) FAIL("other number %zu was taken for a plain one", i);
+#ifdef __x86_64__
+  lua_Alloc exchanging;
+  void (*code)(void) = exchanges_registers;
+  memcpy(&exchanging, &code, sizeof exchanging);
+  CHECK(!plain_allocator_is(exchanging));
+#endif
 }
 
 /* -- code that is none ------------------------------------------------------------------------------------------------------ */
