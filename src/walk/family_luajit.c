@@ -324,7 +324,6 @@ typedef struct {
   uint64_t pc;             /* of the function at hand */
   uint64_t distance;       /* to the caller's frame: the same for the same link */
   int64_t last_link;       /* of the frame above, LINK_LUA at first */
-  uint32_t inner;          /* where in walk->frames the function above stands, from 1 */
   walk_reason_t reason;
   bool running, finalizes, below_top;
 } frames_t;
@@ -332,11 +331,12 @@ typedef struct {
 /* False when there is no function there. */
 WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t trust) {
   walk_t *walk = s->walk;
-  uint32_t count = walk->frame_count, inner = s->inner;
+  uint32_t count = walk->frame_count;
   if (count >= WALK_MAX_FRAMES) return false;
   walk_frame_t *frame = &walk->frames[count];
-  if (inner != 0 && inner <= WALK_MAX_FRAMES && walk->frames[inner - 1].function == function)
-    *frame = walk->frames[inner - 1]; /* recursion */
+  const walk_frame_t *met = walk_met(walk, function, count);
+  if (met != NULL)
+    *frame = *met;
   else if (!read_object(walk, function, trust, frame))
     return false;
 #if !defined __bpf__
@@ -349,7 +349,8 @@ WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t
     *frame = caller;
   }
 #endif
-  s->inner = walk->frame_count = count + 1;
+  walk->frame_count = count + 1;
+  walk_meet(walk, function, count);
   if (frame->kind != WALK_LUA) return true;
   if (marks_functions(walk)) frame->slot = s->f + SLOT;
   if ((s->last_link & LINK_TYPE) == LINK_C) walk->links_unsure = true;

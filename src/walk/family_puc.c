@@ -3,8 +3,6 @@
 #include "walk/family_puc.h"
 #include "walk/registers.h"
 
-enum { CALL_BYTES = 96 /* of CallInfo */ };
-
 #define PUC_FUNCTION 6u /* the lower half of a tag is the type, the same in all versions */
 
 static inline uint32_t most(uint32_t a, uint32_t b) {
@@ -110,7 +108,6 @@ static uint16_t shift_of(uint64_t count) {
 
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   const layout_puc_t *l = &layout_of(walk)->puc;
-  const uint8_t *bytes = walk->buffer;
   bool linked = l->ci_previous != LAYOUT_ABSENT;
   uint32_t len = most(l->ci_func, l->ci_savedpc) + 8;
   if (linked) len = most(len, l->ci_previous + 8u);
@@ -119,8 +116,9 @@ WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
   if (l->ci_base != LAYOUT_ABSENT) len = most(len, l->ci_base + 8u);
   if (l->ci_extra != LAYOUT_ABSENT) len = most(len, l->ci_extra + 4u);
   /* Records in a list live as long as their coroutine; the array of 5.1 is reallocated and dangles for a moment. */
-  if (len > CALL_BYTES || !walk_read(walk->memory, walk->buffer, at, len, linked ? WALK_LIVE : WALK_LEAD))
-    return false;
+  if (len > WALK_CALL) return false;
+  const uint8_t *bytes = walk_read_call(walk, at, len, linked ? WALK_LIVE : WALK_LEAD);
+  if (bytes == NULL) return false;
   *out =
       (puc_call_t){bytes_u64(bytes, l->ci_func), linked ? bytes_u64(bytes, l->ci_previous) : at - l->ci_size,
                    bytes_u64(bytes, l->ci_savedpc), WALK_NO_SHIFT, true};
@@ -166,7 +164,7 @@ static walk_reason_t read_closure(walk_t *walk, uint64_t closure, uint32_t tag, 
 }
 
 /* The function in a slot. `trust` is for what the slot leads to: the slot itself is always a guess. */
-static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, uint32_t inner,
+static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, uint32_t known,
                                walk_frame_t *frame) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   uint64_t words[SLOT_BYTES / 8];
@@ -182,8 +180,9 @@ static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, 
     return value >= 65536 && value < (uint64_t)1 << 47 ? WALK_OK : WALK_BAD_FUNCTION;
   }
   if (tag != l->tag_lua && tag != l->tag_c) return WALK_NO_FUNCTION;
-  if (inner != 0 && inner <= WALK_MAX_FRAMES && walk->frames[inner - 1].function == value) {
-    *frame = walk->frames[inner - 1];
+  const walk_frame_t *met = walk_met(walk, value, known);
+  if (met != NULL) {
+    *frame = *met;
     return WALK_OK;
   }
   return read_closure(walk, value, tag, trust, frame);
@@ -202,11 +201,11 @@ static uint64_t slot_in_new_stack(walk_t *walk, const walk_state_t *state, uint6
 }
 
 WALK_PLACE walk_reason_t puc_read_called(walk_t *walk, const walk_state_t *state, uint64_t func,
-                                         walk_trust_t trust, uint32_t inner, walk_frame_t *frame) {
-  walk_reason_t reason = read_slot(walk, func, trust, inner, frame);
+                                         walk_trust_t trust, uint32_t known, walk_frame_t *frame) {
+  walk_reason_t reason = read_slot(walk, func, trust, known, frame);
   if (reason == WALK_OK) return reason;
   uint64_t slot = slot_in_new_stack(walk, state, func);
-  return slot != 0 ? read_slot(walk, slot, trust, inner, frame) : reason;
+  return slot != 0 ? read_slot(walk, slot, trust, known, frame) : reason;
 }
 
 static bool read_topmost(walk_t *walk, const walk_state_t *state, puc_call_t *call, walk_frame_t *frame) {
@@ -305,8 +304,7 @@ static bool was_interrupted(walk_t *walk, uint64_t call) {
 typedef struct {
   walk_t *walk;
   const walk_state_t *state;
-  uint64_t at;    /* the next call record */
-  uint32_t inner; /* see puc_read_called() */
+  uint64_t at; /* the next call record */
   walk_reason_t reason;
   bool running, finalizes;
 } calls_t;
@@ -354,9 +352,10 @@ static long step_call(uint32_t depth, void *context) {
   walk_frame_t *frame = &walk->frames[count];
   /* The topmost call may be in the making: its record is published before its slot is set. */
   walk_trust_t trust = top && calls->running && !is_calm(walk) ? WALK_LEAD : WALK_LIVE;
-  walk_reason_t reason = puc_read_called(walk, calls->state, call.func, trust, calls->inner, frame);
+  walk_reason_t reason = puc_read_called(walk, calls->state, call.func, trust, count, frame);
   if (reason == WALK_OK) {
-    walk->frame_count = calls->inner = count + 1;
+    walk->frame_count = count + 1;
+    walk_meet(walk, frame->function, count);
     if (frame->kind == WALK_LUA) {
       uint64_t savedpc = top ? top_pc(calls, frame, call.savedpc, trust) : call.savedpc;
       if (calls->running && depth == 1 && is_half_made(walk, frame, savedpc)) {

@@ -22,10 +22,9 @@ typedef struct {
 } puc_call_t;
 
 WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out);
-/* The function of a call. `inner`: where in walk->frames the one it called stands, from 1, 0: none; recursion finds the same
- * function again. */
+/* The function of a call. `known`: so many of walk->frames are of this walk, and may have it already. */
 WALK_PLACE walk_reason_t puc_read_called(walk_t *walk, const walk_state_t *state, uint64_t func,
-                                         walk_trust_t trust, uint32_t inner, walk_frame_t *frame);
+                                         walk_trust_t trust, uint32_t known, walk_frame_t *frame);
 WALK_PLACE void puc_expect(walk_t *walk, const walk_state_t *state);
 /* Calm: the pc of the function that asks for memory. */
 WALK_PLACE uint64_t puc_allocating_pc(walk_t *walk, const walk_state_t *state, const walk_proto_t *proto,

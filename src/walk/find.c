@@ -353,7 +353,7 @@ WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
   scan_t scan = {.walk = walk};
   if (!walk_given(walk)) return WALK_NO_STATE;
   __builtin_memset(walk->recent, 0, sizeof walk->recent);
-  walk->window.low = 0;
+  walk->window.low = walk->calls.low = walk->calls.last = 0;
   keep_last(walk);
   walk->state_count = 0;
   walk->looks = WALK_MAX_LOOKS;

@@ -51,6 +51,23 @@ WALK_LOCAL bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, uint3
   return true;
 }
 
+/* A call record, NULL when it cannot be read. Those of calls that went down without a pause were allocated one after the other, and the
+ * array of 5.1 lies so: once two are near each other, what lies below is taken along. */
+WALK_LOCAL const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  enum { LAST = WALK_CALLS_READ - WALK_CALL };
+  uint64_t above = at - walk->calls.low;
+  bool near = walk->calls.last - at <= 2 * WALK_CALL;
+  walk->calls.last = at;
+  if (walk->calls.low == 0 || above > LAST) {
+    walk->calls.low = 0;
+    if (!near || !walk_read(walk->memory, walk->calls.bytes, at - LAST, WALK_CALLS_READ, trust))
+      return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+    walk->calls.low = at - LAST;
+    above = LAST;
+  }
+  return &walk->calls.bytes[walk_bounded((uint32_t)above, LAST)];
+}
+
 /* What only those use who live in the process. */
 static inline bool is_calm(const walk_t *walk) {
   (void)walk;
@@ -89,6 +106,10 @@ static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
 static inline bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, uint32_t len,
                                    walk_trust_t trust) {
   return walk_read(walk->memory, to, from, len, trust);
+}
+
+static inline const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
 }
 
 static inline bool is_calm(const walk_t *walk) {

@@ -25,6 +25,9 @@ enum {
   WALK_WORDS = 64,         /* of it read at a time */
   WALK_BUFFER = 192,       /* bytes of a structure read at a time */
   WALK_WINDOW = 32,        /* words of a Lua stack read at a time in BPF */
+  WALK_CALL = 96,          /* bytes of a call record, at most … */
+  WALK_CALLS_READ = 512,   /* … and of records side by side, read at a time in BPF */
+  WALK_MET = 16,           /* functions of a walk remembered */
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5,
   WALK_BARREN = 8,           /* places remembered to have nothing above … */
@@ -197,8 +200,14 @@ typedef struct walk {
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
   struct {
     uint64_t words[WALK_WINDOW];
+    uint64_t low; /* where they lie; 0: nowhere */
+  } window;       /* BPF: of the Lua stack that is being read */
+  struct {
+    _Alignas(8) uint8_t bytes[WALK_CALLS_READ];
     uint64_t low;                 /* where they lie; 0: nowhere */
-  } window;                       /* BPF: of the Lua stack that is being read */
+    uint64_t last;                /* the record that was asked for last */
+  } calls;                        /* BPF: PUC's call records */
+  uint32_t met[WALK_MET];         /* by walk_met_slot(): where in frames its function was met, if it was */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
   uint32_t looks;                 /* left to take: so many words are read for lua_States in a walk, no more */
   uint64_t linked; /* from this place up each state resumes the next one in; 0: none is known to */

@@ -42,6 +42,20 @@ test_coroutines() {
     done
   done
 }
+# What was read of a function is used again where it is met further down: with the line of each call all the same.
+test_functions_met_again() {
+  local runtime path i turn='first [^;]*:11\\);second [^;]*:(14|15)\\);([^;]*;)?third [^;]*:(18|19)\\);'
+  for i in {1..12}; do path+=$turn; done
+  for engine in $(engines); do
+    for runtime in lua5.1 lua5.4 luajit,-joff ${gc32:+$gc32,-joff}; do
+      start ${runtime//,/ } "$here/turns.lua"
+      until_printed ready
+      enough -p "$pid"
+      within "$(share "main chunk [^;]*;${path}burn ")" 1000 "$engine $runtime"
+      kill -KILL "$pid"
+    done
+  done
+}
 test_stripped_renamed_and_deleted() {
   local runtime
   for engine in $(engines); do
