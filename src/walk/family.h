@@ -58,8 +58,11 @@ static inline uint32_t walk_met_slot(uint64_t function) {
   return (uint32_t)((function >> 3) * 0x9e3779b97f4a7c15u >> 60);
 }
 static inline const walk_frame_t *walk_met(const walk_t *walk, uint64_t function, uint32_t count) {
-  uint32_t at = walk->met[walk_met_slot(function)];
-  if (at >= count || at >= WALK_MAX_FRAMES || function == 0) return NULL;
+  uint32_t at = count - 1;
+  if (count == 0 || at >= WALK_MAX_FRAMES || function == 0) return NULL;
+  if (walk->frames[at].function == function) return &walk->frames[at]; /* recursion */
+  at = walk->met[walk_met_slot(function)];
+  if (at >= count || at >= WALK_MAX_FRAMES) return NULL;
   return walk->frames[at].function == function ? &walk->frames[at] : NULL;
 }
 static inline void walk_meet(walk_t *walk, uint64_t function, uint32_t at) {
