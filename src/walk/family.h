@@ -52,11 +52,11 @@ WALK_PLACE bool puc_finalizes(walk_t *walk, const walk_state_t *state);
 WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
 /* walk_mark() of the next of a walk's frames: functions of a stack often share their source, whose hash is read once. */
 WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto);
-/* The function's frame among the first `count`, which are of this walk, as far as it is remembered; NULL: not. What was read of it holds:
- * no time passes in a walk. */
 static inline uint32_t walk_met_slot(uint64_t function) {
   return (uint32_t)((function >> 3) * 0x9e3779b97f4a7c15u >> 60);
 }
+/* The function's frame among the first `count`, which are of this walk, as far as it is remembered; NULL: not. What was read of it holds
+ * as long as the walk does. */
 static inline const walk_frame_t *walk_met(const walk_t *walk, uint64_t function, uint32_t count) {
   uint32_t at = count - 1;
   if (count == 0 || at >= WALK_MAX_FRAMES || function == 0) return NULL;

@@ -112,16 +112,20 @@ function heap.check_whole(profile, what)
   return totals, sums
 end
 
--- body() traced, from a VM whose collector rests.
-function heap.trace(body, options)
-  local all = { heap = "tracing" }
-  for name, value in pairs(options or {}) do all[name] = value end
+-- The profile of body(), in a VM whose collector rests.
+function heap.at_rest(body, options)
   heap.stop_collector()
-  pulse.start(all)
+  pulse.start(options)
   body()
   local profile = pulse.stop()
   collectgarbage("restart")
   return profile
+end
+
+function heap.trace(body, options)
+  local all = { heap = "tracing" }
+  for name, value in pairs(options or {}) do all[name] = value end
+  return heap.at_rest(body, all)
 end
 
 return heap

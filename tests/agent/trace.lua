@@ -1,18 +1,12 @@
 -- What tests of tracing share: a body that is traced, and sums over the paths of its profile.
-local pulse = require "luapulse"
+local heap = require "heap"
 local trace = {}
 
 -- Of the body alone: finalizers of what came before are not its calls.
 function trace.of(body, options)
   options = options or {}
   options.cpu = "tracing"
-  collectgarbage()
-  collectgarbage("stop")
-  pulse.start(options)
-  body()
-  local profile = pulse.stop()
-  collectgarbage("restart")
-  return profile
+  return heap.at_rest(body, options)
 end
 
 function trace.path_of(sample)
