@@ -48,7 +48,7 @@ ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 export CC
-.PHONY: all build tests-build install-files deps test-deps demo test check bench soak fuzz walk-record install uninstall clean help lint format
+.PHONY: all build tests-build install-files deps test-deps demo test check bench kernels soak fuzz walk-record install uninstall clean help lint format
 all: deps
 	@$(MAKE) --no-print-directory $(CORES) build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
@@ -176,7 +176,7 @@ THREADED  := threads tracing heap_threads life wall host_state
 # LuaJIT with 32-bit references, which x86-64 alone has, is packaged for TeX, as a library: it gets an interpreter of ours.
 GC32      := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
 
-tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(GC32:%=$(B)/tests/bin/%)
+tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(GC32:%=$(B)/tests/bin/%)
 	@:
 
 # of the agent, what has no Lua in it
@@ -194,6 +194,9 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
+$(B)/tests/attach/verify: tests/attach/verify.c $(CORE_OBJ) $(call obj,$(ATTACH))
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Like the interpreters of packages they have no sanitizer in them. The static one is for tests that strip and rename it.
 $(B)/tests/bin/luajit-gc32: GC32_LIBS = $$(pkg-config --libs texluajit)
 $(B)/tests/bin/luajit-gc32-static: GC32_LIBS = -rdynamic -l:libtexluajit.a -lm -ldl
@@ -222,6 +225,12 @@ test: test-deps
 	@$(MAKE) --no-print-directory $(CORES) SANITIZE=thread $(THREADED:%=build/sanitize-thread/tests/host/%)
 	@tests/run $(T)
 
+# Of the tests those that depend on the kernel, on others than this machine's, in virtual machines.
+kernels: test-deps
+	@scripts/deps kernels
+	@$(MAKE) --no-print-directory $(CORES) tests-build
+	@tests/kernels/run
+
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.
 FUZZ_SECONDS ?= 300
 fuzz: test-deps
@@ -238,7 +247,7 @@ lint: test-deps
 
 help:
 	@sed -n '2,5p' Makefile | sed 's/^# *//'
-	@echo 'make soak, make fuzz: long runs; make lint: clang-format, clang-tidy; make uninstall, make clean'
+	@echo 'make kernels: on other kernels, in virtual machines; make soak, make fuzz: long runs; make lint: clang-format, clang-tidy; make uninstall, make clean'
 
 clean:
 	rm -rf build demo.html demo.pb.gz

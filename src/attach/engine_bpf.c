@@ -19,6 +19,7 @@
 #include "attach/bpf/programs.h"
 #include "attach/clock.h"
 #include "attach/engine.h"
+#include "attach/process.h"
 #include "attach/process_stat.h"
 #include "profile/mem.h"
 #include "profile/random.h"
@@ -157,18 +158,32 @@ static void change_some(engine_bpf_t *e) {
   }
 }
 
-static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
-  uint64_t period = vary(e);
+/* Of a thread, 0 is one's own: a descriptor, or -1 with errno. It does not tick yet. */
+static int new_event(const engine_bpf_t *e, pid_t tid, uint64_t period) {
   struct perf_event_attr attr = {
       .type = PERF_TYPE_SOFTWARE,
       .size = sizeof attr,
       .config = PERF_COUNT_SW_CPU_CLOCK,
-      .sample_period = part_of(e, period),
+      .sample_period = period,
       .inherit = 1,
       .inherit_thread = !e->options.follow,
       .disabled = 1,
   };
-  int fd = (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  return (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+/* There are kernels that load programs for whom they deny events. */
+static bool may_tick(const engine_bpf_t *e, failure_t *failure) {
+  enum { PERIOD = 1000000000 };
+  int fd = new_event(e, 0, PERIOD);
+  if (fd < 0 && (errno == EACCES || errno == EPERM)) return process_perf_refused(e->options.command, failure);
+  if (fd >= 0) close(fd);
+  return true;
+}
+
+static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
+  uint64_t period = vary(e), part = part_of(e, period);
+  int fd = new_event(e, tid, part);
   *error = errno;
   if (fd < 0) return *error == ESRCH; /* it has ended: there is nothing to sample */
   if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, programs_tick_fd(e->programs)) != 0 ||
@@ -180,19 +195,15 @@ static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error)
   }
   ticked->events[ticked->count++] = (event_t){fd, tid, true};
   e->first_count++;
-  programs_first_period(e->programs, (uint32_t)tid, attr.sample_period, period);
+  programs_first_period(e->programs, (uint32_t)tid, part, period);
   return true;
 }
 
-static bool open_refused(pid_t pid, int error, failure_t *failure) {
+static bool open_refused(const engine_bpf_t *e, pid_t pid, int error, failure_t *failure) {
   if (error == EMFILE)
     return failure_set(failure, "process %d has more threads than files may be open here (ulimit -n)",
                        (int)pid);
-  if (error == EACCES || error == EPERM)
-    return failure_set(failure,
-                       "perf events of process %d may not be opened: it takes root or CAP_PERFMON "
-                       "(kernel.perf_event_paranoid)",
-                       (int)pid);
+  if (error == EACCES || error == EPERM) return process_perf_refused(e->options.command, failure);
   return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)pid, strerror(error));
 }
 
@@ -237,7 +248,7 @@ static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
   if (ok) return true;
   close_events(e, ticked);
   forget_ticked(e, ticked);
-  return open_refused(held->pid, error, failure);
+  return open_refused(e, held->pid, error, failure);
 }
 
 static bool watch(engine_t *engine, pid_t pid, failure_t *failure) {
@@ -380,7 +391,7 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
     e->random.state = (uint64_t)clock_now();
   raise_limits();
   e->programs = programs_open(options->command, failure);
-  if (e->programs != NULL) {
+  if (e->programs != NULL && may_tick(e, failure)) {
     e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
     if (e->ring != NULL) return &e->engine;
     failure_set(failure, "the kernel's samples cannot be read: %s", strerror(errno));

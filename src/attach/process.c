@@ -13,6 +13,7 @@
 
 enum { CAP_PTRACE = 19, CAP_ADMIN = 21, CAP_OF_PERFMON = 38, CAP_OF_BPF = 39 }; /* as in linux/capability.h */
 enum { BPF_LOOP_MAJOR = 5, BPF_LOOP_MINOR = 17 };
+enum { YAMA_NOBODY = 3 }; /* of ptrace_scope: not even root */
 
 /* -- files of /proc ------------------------------------------------------------------------------------------ */
 
@@ -136,7 +137,7 @@ bool process_look(process_t *process, pid_t pid, failure_t *failure) {
 
 static bool refused_by_yama(const process_t *process, const char *command, failure_t *failure) {
   int scope = setting("/proc/sys/kernel/yama/ptrace_scope");
-  if (scope <= 0 || has_capability(CAP_PTRACE)) return false;
+  if (scope <= 0 || (scope != YAMA_NOBODY && has_capability(CAP_PTRACE))) return false;
   if (scope == 1)
     failure_set(
         failure,
@@ -210,25 +211,41 @@ static bool require_yama(requirement_t *r) {
   int scope = setting("/proc/sys/kernel/yama/ptrace_scope");
   bool held = has_capability(CAP_PTRACE);
   if (scope < 0) return require(r, false, "Yama is not in this kernel: no ptrace_scope stands in the way");
-  r->missing = scope == 3 || (scope > 0 && !held);
+  r->missing = scope == YAMA_NOBODY || (scope > 0 && !held);
   snprintf(r->text, sizeof r->text, "Yama's ptrace_scope is %d: %s", scope,
-           scope == 0   ? "own processes can be read"
-           : scope == 3 ? "nothing can be read"
-           : held       ? "does not matter with CAP_SYS_PTRACE"
-           : scope == 1 ? "without CAP_SYS_PTRACE children only; use sudo"
-                        : "needs CAP_SYS_PTRACE; use sudo");
+           scope == 0             ? "own processes can be read"
+           : scope == YAMA_NOBODY ? "nothing can be read"
+           : held                 ? "does not matter with CAP_SYS_PTRACE"
+           : scope == 1           ? "without CAP_SYS_PTRACE children only; use sudo"
+                                  : "needs CAP_SYS_PTRACE; use sudo");
   return true;
+}
+
+/* Beyond what Linux itself knows distributions go by a setting of their own, which CAP_PERFMON does not count for. */
+static bool wants_admin(int paranoid) {
+  enum { LINUX_MOST = 2 };
+  return paranoid > LINUX_MOST && !has_capability(CAP_ADMIN);
 }
 
 static bool require_perf(requirement_t *r) {
   int paranoid = setting("/proc/sys/kernel/perf_event_paranoid");
   bool held = has_capability(CAP_OF_PERFMON) || has_capability(CAP_ADMIN);
-  r->missing = paranoid > 1 && !held;
+  r->missing = paranoid > 1 && (!held || wants_admin(paranoid));
   snprintf(r->text, sizeof r->text, "perf_event_paranoid is %d: %s", paranoid,
-           held         ? "does not matter with CAP_PERFMON"
-           : r->missing ? "perf events of other processes need CAP_PERFMON; use sudo"
-                        : "perf events of own processes are permitted");
+           wants_admin(paranoid) ? "perf events need CAP_SYS_ADMIN; use sudo"
+           : held                ? "does not matter with CAP_PERFMON"
+           : r->missing          ? "perf events of other processes need CAP_PERFMON; use sudo"
+                                 : "perf events of own processes are permitted");
   return true;
+}
+
+bool process_perf_refused(const char *command, failure_t *failure) {
+  int paranoid = setting("/proc/sys/kernel/perf_event_paranoid");
+  return failure_set(failure,
+                     "perf events may not be opened: perf_event_paranoid is %d, which permits it to %s; run: "
+                     "sudo luapulse %s",
+                     paranoid, wants_admin(paranoid) ? "CAP_SYS_ADMIN only" : "root and CAP_PERFMON only",
+                     command);
 }
 
 /* NULL when nothing is. */

@@ -27,6 +27,9 @@ bool process_refused(const process_t *process, int error, const char *command, f
 /* Why no BPF program can be loaded, likewise. Always false. */
 bool process_bpf_refused(const char *command, failure_t *failure);
 
+/* Why a perf event may not be opened, likewise. */
+bool process_perf_refused(const char *command, failure_t *failure);
+
 /* What profiling from outside needs, one finding per line into `line`: false after the last. `i` counts from 0. */
 typedef struct {
   char text[256];

@@ -386,7 +386,7 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
     counts->collectors += r->targets[i]->collector.count > 0 || r->targets[i]->collector.by_state;
-    counts->waiting += !r->targets[i]->met;
+    counts->waiting += !r->targets[i]->met || (!r->targets[i]->found && !r->targets[i]->stays);
   }
 }
 

@@ -3,7 +3,7 @@
 #ifndef LUAPULSE_WALK_FAMILY_H
 #define LUAPULSE_WALK_FAMILY_H
 
-#include "walk/walk.h"
+#include "walk/machine.h"
 
 enum { INSTRUCTION = 4 /* bytes, in all of them */ };
 
@@ -58,11 +58,11 @@ static inline uint32_t walk_met_slot(uint64_t function) {
 /* The function's frame among the first `count`, which are of this walk, as far as it is remembered; NULL: not. What was read of it holds
  * as long as the walk does. */
 static inline const walk_frame_t *walk_met(const walk_t *walk, uint64_t function, uint32_t count) {
-  uint32_t at = count - 1;
-  if (count == 0 || at >= WALK_MAX_FRAMES || function == 0) return NULL;
+  if (count == 0 || count > WALK_MAX_FRAMES || function == 0) return NULL;
+  uint32_t at = walk_bounded(count - 1, WALK_MAX_FRAMES - 1);
   if (walk->frames[at].function == function) return &walk->frames[at]; /* recursion */
-  at = walk->met[walk_met_slot(function)];
-  if (at >= count || at >= WALK_MAX_FRAMES) return NULL;
+  at = walk_bounded(walk->met[walk_met_slot(function)], WALK_MAX_FRAMES - 1);
+  if (at >= count) return NULL;
   return walk->frames[at].function == function ? &walk->frames[at] : NULL;
 }
 static inline void walk_meet(walk_t *walk, uint64_t function, uint32_t at) {

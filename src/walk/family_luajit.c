@@ -103,7 +103,7 @@ static bool mark_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
 }
 
 WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
-  if (!walk_given(walk) || !walk_given(frame)) return false;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(frame)) return false;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
   const uint8_t *bytes = walk->buffer;
   if (l->function_pc + 8u > WALK_BUFFER) return false;
@@ -133,9 +133,10 @@ WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, wal
 /* -- where to begin --------------------------------------------------------------------------------------------- */
 
 WALK_APART_PLACE bool luajit_is_base(walk_t *walk, const walk_state_t *state, uint64_t base) {
-  walk_frame_t frame;
+  walk_frame_t frame = {
+      .kind = WALK_C}; /* before Linux 6.3 what a function that is apart writes to has to be whole */
   link_t link;
-  if (!walk_given(walk) || !walk_given(state)) return false;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(state)) return false;
   if ((base & 7) != 0 || base <= state->stack + SLOT || base > state->stack_end + STACK_RESERVE) return false;
   if (!read_link(walk, base - SLOT, &link)) return false;
   if (link.function == state->state) return true;
@@ -265,7 +266,8 @@ typedef struct {
 
 /* The verifier need not know what comes of it: hence apart. */
 WALK_APART bool enter_cframe(walk_t *walk, const walk_state_t *state, cframes_t *c, uint64_t cframe) {
-  if (!walk_given(walk) || !walk_given(state) || !walk_given(c)) return false;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(state) || !walk_given(c))
+    return false;
   int32_t results = 0;
   uint64_t place = (cframe & ~(uint64_t)3) + layout_of(walk)->luajit.cframe_results;
   bool got = cframe != 0 && walk_read(walk->memory, &results, place, sizeof results, trust_of_vm(walk));
@@ -408,7 +410,8 @@ static long step_frame(uint32_t step, void *context) {
 
 WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t *state,
                                                 const walk_top_t *top, bool running, uint64_t end) {
-  if (!walk_given(walk) || !walk_given(state) || !walk_given(top)) return WALK_BAD_BASE;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(state) || !walk_given(top))
+    return WALK_BAD_BASE;
   uint64_t start = top->base - SLOT;
   frames_t frames = {.walk = walk,
                      .state = state,
@@ -443,7 +446,7 @@ static long step_top(uint32_t i, void *context) {
 }
 
 WALK_APART_PLACE walk_reason_t luajit_frames(walk_t *walk, const walk_state_t *state, bool running) {
-  if (!walk_given(walk) || !walk_given(state)) return WALK_NO_STATE;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(state)) return WALK_NO_STATE;
   tries_t tries = {.walk = walk, .state = state, .before = walk->frame_count, .reason = WALK_BAD_BASE};
   luajit_expect(walk, state);
   if (!running) { /* HEAD runs finalizers on a state of their own */

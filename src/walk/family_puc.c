@@ -376,7 +376,7 @@ static long step_call(uint32_t depth, void *context) {
 }
 
 WALK_APART_PLACE walk_reason_t puc_frames(walk_t *walk, const walk_state_t *state, bool running) {
-  if (!walk_given(walk) || !walk_given(state)) return WALK_NO_STATE;
+  if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_PUC) || !walk_given(state)) return WALK_NO_STATE;
   const layout_puc_t *l = &layout_of(walk)->puc;
   calls_t calls = {.walk = walk,
                    .state = state,

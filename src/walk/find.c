@@ -46,9 +46,11 @@ static long step_shift(uint32_t i, void *context) {
   walk_t *walk = listing->walk;
   uint32_t at = listing->at;
   (void)i;
-  if (at == 0 || at >= WALK_MAX_STATES || walk->states[at - 1].place < listing->wanted) return 1;
-  walk->states[at] = walk->states[at - 1];
-  listing->at = at - 1;
+  if (at == 0 || at >= WALK_MAX_STATES) return 1;
+  uint32_t below = walk_bounded(at - 1, WALK_MAX_STATES - 1);
+  if (walk->states[below].place < listing->wanted) return 1;
+  walk->states[at] = walk->states[below];
+  listing->at = below;
   return 0;
 }
 

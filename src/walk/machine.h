@@ -24,6 +24,11 @@ static inline const layout_t *layout_of(const walk_t *walk) {
   return layout;
 }
 
+/* What stands apart begins with this: kernels before 6.8 verify it also where it is never called, for a layout of the other family. */
+static inline bool walk_is_of(const walk_t *walk, layout_family_t family) {
+  return layout_of(walk)->family == family;
+}
+
 #define walk_loop(most, step, context) bpf_loop(most, step, context, 0)
 
 /* The value, which is at most so much: where the compiler knows that and the verifier does not. */
@@ -91,6 +96,12 @@ static inline walk_nature_t nature_of(const walk_t *walk, uint64_t code) {
 
 static inline const layout_t *layout_of(const walk_t *walk) {
   return walk->layout;
+}
+
+static inline bool walk_is_of(const walk_t *walk, layout_family_t family) {
+  (void)walk;
+  (void)family;
+  return true;
 }
 
 __attribute__((always_inline)) static inline void walk_loop(uint32_t most, walk_step_t *step, void *context) {

@@ -132,9 +132,11 @@ typedef struct {
 
 /* LuaJIT: where the topmost frame may be. */
 typedef struct {
-  uint64_t base;  /* 0: none */
-  uint64_t pc;    /* next instruction of the topmost function, 0 when unknown */
-  bool of_callee; /* this is the frame it called or calls, whose link is the pc */
+  uint64_t base; /* 0: none */
+  uint64_t pc;   /* next instruction of the topmost function, 0 when unknown */
+  uint64_t
+      of_callee; /* not 0: this is the frame it called or calls, whose link is the pc. As wide as the rest, for the verifiers
+                       * before Linux 6.3 let nobody copy the space that a smaller one would leave */
 } walk_top_t;
 
 /* LuaJIT: what the VM was doing. */

@@ -1,11 +1,11 @@
 # For the tests that look into live processes: what they start, they stop.
 source "$(dirname "${BASH_SOURCE[0]}")/../cli/cli.sh"
 here=$root/tests/attach
-started=()
+started=() folder=
 stop_all() {
   local pid
   for pid in "${started[@]}"; do kill -KILL -- "-$pid" 2>/dev/null; done
-  [ -z "${folder:-}" ] || rm -rf "$folder"
+  [ -z "$folder" ] || rm -rf "$folder"
 }
 trap stop_all EXIT
 # Its trap must stay the one that counts: cli_main sets its own.

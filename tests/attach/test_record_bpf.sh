@@ -24,6 +24,20 @@ test_it_runs_here() {
   has err " 0 lost, 0 unattributed"
   runs_on
 }
+# Every Lua that is known has a walker that this kernel's verifier lets pass (others: tests/kernels); one that it does not is told of.
+test_every_layout_is_verified() {
+  needs_bpf
+  local names
+  names=$(cat "$root"/src/walk/*.layout | grep -c '^layout ')
+  status "$root/$BUILD/tests/attach/verify"
+  same "$status" 0 "status: $(cat out err)"
+  same "$(grep -c '^verified ' out)" "$names" "layouts verified: $(cat out)"
+  status "$root/$BUILD/tests/attach/verify" --broken
+  same "$status" 1 "status of one that is broken"
+  same "$(sort -u out | wc -l)" 1 "messages for the same program: $(cat out)"
+  has out "refused Lua 5.1-5.1.2: the verifier of this kernel ($(uname -r)) refuses the BPF program for Lua 5.1-5.1.2 (invalid"
+  has out "): a fault of luapulse, please report it; --engine ptrace works without"
+}
 # CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE are enough for the process of another user; what is missing is named.
 test_three_capabilities_are_enough() {
   needs_bpf

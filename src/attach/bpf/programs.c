@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/process.h"
@@ -17,14 +18,16 @@
 #pragma GCC diagnostic pop
 
 enum {
-  MOST_WALKERS = 64, /* as many as the program array has places */
+  MOST_WALKERS = 64,   /* as many as the program array has places */
+  LOG_BYTES = 1 << 22, /* of the verifier: the way to where it stopped, at most */
   TICKS_OF_A_PERIOD =
       4 /* at least: a change begins it anew, and a thread that runs little would never get to its end */
 };
 
 typedef struct {
   walker_kind_t kind;
-  struct sampler *object;
+  struct sampler *object; /* NULL: the kernel refused it … */
+  failure_t why;          /* … and would again */
 } walker_t;
 
 struct programs {
@@ -44,7 +47,28 @@ static bool refused(const char *command, int error, failure_t *failure) {
   return failure_set(failure, "the kernel refuses the BPF program: %s", strerror(error));
 }
 
-/* What the programs cannot do without, asked for by name: messages of the verifier are for nobody. */
+/* What the verifier says last, before it counts what it has done. */
+static const char *last_words(char *log) {
+  static const char counts[] = "\nprocessed ";
+  char *end = strstr(log, counts);
+  if (end == NULL) return "";
+  *end = '\0';
+  char *start = strrchr(log, '\n');
+  return start != NULL ? start + 1 : log;
+}
+
+/* Every kernel has a verifier of its own. What it says is for who mends the program; everybody else is told what to do. */
+static bool verifier_refused(char *log, const char *lua, int error, failure_t *failure) {
+  struct utsname kernel;
+  const char *said = last_words(log);
+  return failure_set(
+      failure,
+      "the verifier of this kernel (%s) refuses the BPF program for %s (%s): a fault of luapulse, please "
+      "report it; --engine ptrace works without",
+      uname(&kernel) == 0 ? kernel.release : "unknown", lua, said[0] != '\0' ? said : strerror(error));
+}
+
+/* What the programs cannot do without, asked for by name. */
 static bool can_run(const char *command, failure_t *failure) {
   if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
     return failure_set(
@@ -76,10 +100,15 @@ static uint32_t own_pid_space(void) {
 /* An object of which one program is loaded; its maps are those of the base, once there is one. */
 static struct sampler *load(const programs_t *programs, const walker_kind_t *kind, failure_t *failure) {
   struct sampler *object = sampler__open();
-  if (object == NULL) {
-    refused(programs->command, errno, failure);
+  char *log = mem_alloc(
+      LOG_BYTES); /* it is read when the first attempt fails: then the kernel is asked again, with it */
+  if (object == NULL || log == NULL) {
+    refused(programs->command, object == NULL ? errno : ENOMEM, failure);
+    sampler__destroy(object);
+    mem_free(log);
     return NULL;
   }
+  bpf_program__set_log_buf(kind != NULL ? object->progs.walk_one : object->progs.tick, log, LOG_BYTES);
   object->rodata->pid_space = own_pid_space();
   bpf_program__set_autoload(object->progs.tick, kind == NULL);
   bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
@@ -99,10 +128,16 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
     if (error == 0) error = bpf_map__reuse_fd(object->maps.walkers, bpf_map__fd(base->maps.walkers));
   }
   if (error == 0) error = sampler__load(object);
-  if (error == 0) return object;
-  refused(programs->command, -error, failure);
-  sampler__destroy(object);
-  return NULL;
+  if (error != 0) {
+    if (log[0] != '\0')
+      verifier_refused(log, kind != NULL ? kind->layout.name : "ticks", -error, failure);
+    else
+      refused(programs->command, -error, failure);
+    sampler__destroy(object);
+    object = NULL;
+  }
+  mem_free(log);
+  return object;
 }
 
 programs_t *programs_open(const char *command, failure_t *failure) {
@@ -127,27 +162,33 @@ void programs_close(programs_t *programs) {
   mem_free(programs);
 }
 
+/* What ticks run goes on to it by its place. */
+static bool offer(const programs_t *programs, uint32_t place, failure_t *failure) {
+  uint32_t fd = (uint32_t)bpf_program__fd(programs->walkers[place].object->progs.walk_one);
+  return bpf_map_update_elem(bpf_map__fd(programs->base->maps.walkers), &place, &fd, BPF_ANY) == 0 ||
+         refused(programs->command, errno, failure);
+}
+
 bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *place, failure_t *failure) {
   for (uint32_t i = 0; i < programs->count; i++) {
     *place = i;
     const walker_kind_t *have = &programs->walkers[i].kind;
     /* padding that differs makes a program twice, which does no harm; NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     bool same = memcmp(&have->layout, &kind->layout, sizeof kind->layout) == 0;
-    if (same && have->turn == kind->turn && have->runtime == kind->runtime) return true;
+    if (!same || have->turn != kind->turn || have->runtime != kind->runtime) continue;
+    return programs->walkers[i].object != NULL || failure_set(failure, "%s", programs->walkers[i].why.text);
   }
   if (programs->count == MOST_WALKERS)
     return failure_set(failure, "there are more kinds of Lua than %d among the processes", MOST_WALKERS);
-  struct sampler *object = load(programs, kind, failure);
-  if (object == NULL) return false;
-  uint32_t fd = (uint32_t)bpf_program__fd(object->progs.walk_one);
-  *place = programs->count;
-  if (bpf_map_update_elem(bpf_map__fd(programs->base->maps.walkers), place, &fd, BPF_ANY) != 0) {
-    int error = errno;
-    sampler__destroy(object);
-    return refused(programs->command, error, failure);
+  walker_t *walker = &programs->walkers[programs->count];
+  *place = programs->count++;
+  walker->kind = *kind;
+  walker->object = load(programs, kind, &walker->why);
+  if (walker->object != NULL && !offer(programs, *place, &walker->why)) {
+    sampler__destroy(walker->object);
+    walker->object = NULL;
   }
-  programs->walkers[programs->count++] = (walker_t){*kind, object};
-  return true;
+  return walker->object != NULL || failure_set(failure, "%s", walker->why.text);
 }
 
 /* -- maps -------------------------------------------------------------------------------------------------------------- */
@@ -211,5 +252,6 @@ void programs_costs(programs_t *programs, uint64_t *ns, uint64_t *runs, uint32_t
   add_costs(programs->base->progs.tick, ns, runs, verified); /* walkers run on its account */
   uint64_t none = 0;
   for (uint32_t i = 0; i < programs->count; i++)
-    add_costs(programs->walkers[i].object->progs.walk_one, &none, &none, verified);
+    if (programs->walkers[i].object != NULL)
+      add_costs(programs->walkers[i].object->progs.walk_one, &none, &none, verified);
 }
