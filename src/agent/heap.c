@@ -16,9 +16,27 @@
 
 enum { STACK_WIPED = 768, CACHE_LINE = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list; never taken in the allocator */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* the list; taken in the allocator for a VM's last block alone */
 static heap_t *heaps;
 static _Atomic uint64_t sessions;
+
+static void enlist(heap_t *heap) {
+  pthread_mutex_lock(&lock);
+  heap->next = heaps;
+  heaps = heap;
+  pthread_mutex_unlock(&lock);
+}
+
+static void delist(heap_t *heap) {
+  pthread_mutex_lock(&lock);
+  for (heap_t **link = &heaps; *link != NULL; link = &(*link)->next)
+    if (*link == heap) {
+      *link = heap->next;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
 
 /* -- events --------------------------------------------------------------------------------------------------------- */
 
@@ -164,12 +182,23 @@ static void *allocate_traced(heap_t *heap, void *block, size_t old_size, size_t 
   return free_followed(heap, block, old_size);
 }
 
+/* Whoever might have kept the wrapper is gone. */
+static void *free_last(heap_t *heap, void *block, size_t size) {
+  lua_Alloc function = heap->allocate;
+  void *ud = heap->ud;
+  delist(heap);
+  mem_free(heap->block);
+  return function(ud, block, size, 0);
+}
+
 __attribute__((noinline)) static void *allocate_not_sampling(heap_t *heap, void *block, size_t old_size,
                                                              size_t new_size) {
   int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
   if (state == HEAP_TRACING) return allocate_traced(heap, block, old_size, new_size);
   if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
   if (state == HEAP_PROBED) heap->was_called = true;
+  if (state == HEAP_LAST && new_size == 0 && (uint64_t)(uintptr_t)block == heap->last_block)
+    return free_last(heap, block, old_size);
   return heap->allocate(heap->ud, block, old_size, new_size);
 }
 
@@ -252,23 +281,6 @@ LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate_plainly(void *ud
 
 /* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */
 
-static void enlist(heap_t *heap) {
-  pthread_mutex_lock(&lock);
-  heap->next = heaps;
-  heaps = heap;
-  pthread_mutex_unlock(&lock);
-}
-
-static void delist(heap_t *heap) {
-  pthread_mutex_lock(&lock);
-  for (heap_t **link = &heaps; *link != NULL; link = &(*link)->next)
-    if (*link == heap) {
-      *link = heap->next;
-      break;
-    }
-  pthread_mutex_unlock(&lock);
-}
-
 static void before_fork(void) {
   pthread_mutex_lock(&lock);
 }
@@ -335,6 +347,7 @@ static heap_t *make_heap(vm_t *vm, lua_State *L) {
   heap = vm_charge(vm, HEAP_SIZE) ? new_heap() : NULL;
   if (heap == NULL) return NULL;
   heap->vm = vm;
+  heap->last_block = vm->global;
   enlist(heap);
   vm->heap = heap;
   put_in_place(heap, L);
@@ -392,11 +405,16 @@ void heap_stop(vm_t *vm, lua_State *L) {
   heap->taken_out = true;
 }
 
-void heap_forget(vm_t *vm) {
+void heap_forget(vm_t *vm, lua_State *L) {
   heap_t *heap = vm->heap;
   vm->heap = NULL;
   if (heap == NULL || !heap->taken_out)
-    return; /* one that is left in place serves until the last block is freed */
+    return;                           /* one that is left in place serves until the last block is freed */
+  if (lv_strings_keep_allocators()) { /* in place, it sees when the last of them is gone */
+    if (!is_in_place(heap, L)) put_in_place(heap, L);
+    atomic_store(&heap->state, HEAP_LAST);
+    return;
+  }
   delist(heap);
   mem_free(heap->block);
 }

@@ -9,7 +9,7 @@
  *
  * The wrapper runs on the thread that runs the VM, wherever Lua allocates: it calls nothing of Lua's, raises nothing, and takes
  * no memory of its own. It outlives its session: where the host has put its own allocator around ours meanwhile, ours cannot
- * be taken out; and somebody may have kept what lua_getallocf told. It only hands on from then. */
+ * be taken out; and somebody may have kept what lua_getallocf told, as strings do on 5.5. It only hands on from then. */
 #ifndef LUAPULSE_AGENT_HEAP_H
 #define LUAPULSE_AGENT_HEAP_H
 
@@ -21,6 +21,7 @@
 typedef enum {
   HEAP_OFF,    /* hands on */
   HEAP_PROBED, /* hands on, and tells that it was called */
+  HEAP_LAST,   /* hands on until the VM is gone, and ends with it */
   HEAP_PAUSED, /* and sees what is freed */
   HEAP_SAMPLING,
   HEAP_TRACING
@@ -51,6 +52,7 @@ typedef struct heap {
   struct heap_walk *walk; /* likewise */
   bool was_called;        /* while it was probed */
   bool taken_out;         /* by us, at the end of a session: it may be put in place again */
+  uint64_t last_block;    /* HEAP_LAST: with this one the VM is gone */
   uint64_t session;  /* its number in this process: what was left behind by an earlier one is told apart */
   struct heap *next; /* of all of them, for forked children */
   void *block;       /* of memory that it lies in */
@@ -62,8 +64,8 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure);
 void heap_begin(vm_t *vm, lua_State *L);
 /* Takes it out again, or leaves it to hand on. Also while the VM closes, and in a forked child. */
 void heap_stop(vm_t *vm, lua_State *L);
-/* The VM closes. */
-void heap_forget(vm_t *vm);
+/* The VM closes; L runs. */
+void heap_forget(vm_t *vm, lua_State *L);
 void heap_pause(vm_t *vm, bool pause);
 /* From now on samples are taken once in so many bytes, on average; 1: always, 0: never. */
 void heap_set_mean(vm_t *vm, size_t mean);

@@ -90,6 +90,12 @@ static inline bool lv_may_be_luajit(void) {
   return LUA_VERSION_NUM == 501;
 }
 
+/* A string may keep the allocator it was made with, and is freed by it whatever the VM has by then: what luaL_Buffer makes does, from
+ * 5.5 on. There the last block of a VM that is freed is its global_State. */
+static inline bool lv_strings_keep_allocators(void) {
+  return LUA_VERSION_NUM >= 505;
+}
+
 /* A fingerprint of the code of the Lua function on top, 0 when the version cannot give one without
  * allocating. */
 uint32_t lv_code_fingerprint(lua_State *L);

@@ -25,7 +25,7 @@ vm_t *vm_find(lua_State *L) {
 static int on_close(lua_State *L) {
   vm_t *vm = lua_touserdata(L, 1);
   if (vm->active) session_abandon(vm, L);
-  heap_forget(vm);
+  heap_forget(vm, L);
   /* Finalizers that run after this one find no VM, hence make no samples; nor can they start a session, whose
    * userdata would be freed without its finalizer. A userdata that never got into the registry, because memory
    * ran out on the way, must not throw out the one that did. */

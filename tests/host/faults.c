@@ -172,7 +172,7 @@ static void *lua_allocator(void *context, void *block, size_t old, size_t size) 
 
 static lua_State *open_with_allocator(void) {
   faults.on = false;
-  lua_State *L = host_prepare(lua_newstate(lua_allocator, NULL));
+  lua_State *L = host_prepare(host_new_state(lua_allocator, NULL));
   host_run(L, host_keep_library);
   return L;
 }

@@ -96,7 +96,7 @@ static inline void *arena_allocate(void *ud, void *block, size_t old, size_t siz
 
 static inline lua_State *open_in(arena_t *arena) {
   *arena = (arena_t){.fail_in = -1, .move = arena->move, .pages = arena->pages};
-  return host_prepare(lua_newstate(arena_allocate, arena));
+  return host_prepare(host_new_state(arena_allocate, arena));
 }
 
 static inline luapulse_profile_options_t heap_options(luapulse_collection_mode_t mode, size_t mean) {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "../sanitized.h"
-#include "agent/lua_version.h" /* lv_resume and the like: these hosts compile with 5.1 to 5.4 */
+#include "agent/lua_version.h" /* lv_resume and the like: these hosts compile with 5.1 to 5.5 */
 #include "agent/time.h"
 #include "luapulse.h"
 #include "profile/profile.h"
@@ -138,6 +138,15 @@ HOST_UNUSED static lua_State *host_prepare(lua_State *L) {
   lua_setglobal(L, "cpu");
   host_run(L, host_prelude);
   return L;
+}
+
+/* lua_newstate of all versions, and NULL where that fails: 5.5 wants a seed for its hashes. */
+HOST_UNUSED static lua_State *host_new_state(lua_Alloc allocate, void *ud) {
+#if LUA_VERSION_NUM >= 505
+  return lua_newstate(allocate, ud, 1);
+#else
+  return lua_newstate(allocate, ud);
+#endif
 }
 
 HOST_UNUSED static lua_State *host_open(void) {

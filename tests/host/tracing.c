@@ -286,7 +286,7 @@ static void every_allocation_of_lua_fails_once(void) {
     options.cpu_mode = LUAPULSE_COLLECTION_TRACING;
     options.max_memory_bytes = 1 << 20;
     left = -1;
-    lua_State *L = host_prepare(lua_newstate(failing_allocator, NULL));
+    lua_State *L = host_prepare(host_new_state(failing_allocator, NULL));
     host_run(L, host_keep_library);
     refused = 0;
     left = n;
