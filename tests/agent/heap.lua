@@ -87,13 +87,13 @@ end
 
 -- The collector runs only by heap.collect from now on, in whole collections.
 function heap.stop_collector()
-  if _VERSION == "Lua 5.4" then collectgarbage("incremental") end
+  if t.number >= 5.4 then collectgarbage("incremental") end
   collectgarbage()
   collectgarbage()
   collectgarbage("stop")
 end
 
--- What the allocator counted is what the VM says it uses.
+-- What the allocator counted is what the VM says it uses. 5.5 does not count what buffers made into strings: none may be left of them.
 function heap.check_balance(profile, what)
   local totals = heap.totals(profile)
   t.equal(totals.alloc_bytes_total - totals.free_bytes_total, totals.vm_bytes - totals.vm_bytes_start,

@@ -3,6 +3,8 @@
 local t = { runtime = os.getenv("RUNTIME") or "?" }
 t.is_luajit = type(rawget(_G, "jit")) == "table"
 t.version = t.is_luajit and "LuaJIT" or _VERSION
+-- of PUC Lua, to compare with: 5.4
+t.number = not t.is_luajit and tonumber(_VERSION:match("%d+%.%d+")) or 0
 
 -- tests/agent/with tells the sanitizers what to do by it
 t.sanitized = os.getenv("ASAN_OPTIONS") ~= nil
