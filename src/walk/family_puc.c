@@ -244,32 +244,32 @@ uint64_t puc_resumed(walk_t *walk, const walk_state_t *state) {
 
 /* -- the pc of the running function -------------------------------------------------------------------------- */
 
-typedef struct {
-  uint64_t value;
-  uint32_t count, votes, index;
-} pc_register_t;
-
-static inline void ask_register(const walk_t *walk, const walk_proto_t *proto, uint32_t i,
-                                pc_register_t *found) {
-  uint64_t value = walk->registers.values[i];
-  if (value <= proto->code || value > proto->code_end || (value & 3) != 0) return;
-  if (found->count++ > 0 && walk->pc_votes[i] <= found->votes) return;
-  found->value = value;
-  found->votes = walk->pc_votes[i];
-  found->index = i;
-}
-
-/* 5.1 and 5.4 write savedpc only before what may raise an error or call; meanwhile the pc is in a register that C code
- * called by the VM keeps for it. It points to the next instruction. Where several registers qualify, the one that was most
- * often the only one. 5.2 and 5.3 keep savedpc itself up to date: there no register qualifies but by chance. */
+/* 5.1 and from 5.4 on savedpc is written only before what may raise an error or call; meanwhile the pc is in a register, the same
+ * one wherever that build of the VM runs. It points to the next instruction. Most builds take a register that C code called by the VM
+ * keeps for it; 5.5 as gcc compiles it one that is the VM's own until it calls. Others may hold an earlier pc for long, above all one
+ * that a function went on from. So a register has a vote for each time it moved within a function to something else than savedpc.
+ * Most votes win, at first whatever is not savedpc. Where the winner holds no pc, it is in use by what the VM has called, and those with
+ * far fewer votes are not asked in its stead. 5.2 and 5.3 keep savedpc itself up to date: there no register qualifies but by chance. */
 static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t savedpc) {
   uint8_t language = layout_of(walk)->language;
-  pc_register_t found = {.count = 0};
+  uint32_t votes = 0, most_votes = 0;
+  uint64_t pc = 0;
   if (language == 52 || language == 53 || walk->registers.count < REGISTERS_SAVED) return savedpc;
-  for (uint32_t i = 0; i < REGISTERS_SAVED; i++) ask_register(walk, proto, i, &found);
-  if (found.count == 0) return savedpc;
-  if (found.count == 1 && found.index < REGISTERS_SAVED) walk->pc_votes[found.index]++;
-  return found.value;
+  bool same_function = walk->pc_register.code == proto->code;
+  walk->pc_register.code = proto->code;
+  for (uint32_t i = 0; i < REGISTERS_ALL && i < walk->registers.count; i++) {
+    uint64_t value = walk->registers.values[i];
+    uint32_t *last = &walk->pc_register.last[i], *own_votes = &walk->pc_register.votes[i];
+    if (*own_votes > most_votes) most_votes = *own_votes;
+    if (value <= proto->code || value > proto->code_end || (value & 3) != 0) continue;
+    if (pc == 0 || *own_votes > votes || (*own_votes == votes && pc == savedpc)) {
+      pc = value;
+      votes = *own_votes;
+    }
+    if (same_function && (uint32_t)value != *last && value != savedpc) ++*own_votes;
+    *last = (uint32_t)value;
+  }
+  return pc != 0 && votes >= most_votes - most_votes / 2 ? pc : savedpc;
 }
 
 /* -- all calls of a coroutine --------------------------------------------------------------------------------- */

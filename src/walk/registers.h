@@ -27,9 +27,9 @@ enum {
 };
 
 #if defined __aarch64__ || defined __TARGET_ARCH_arm64
-enum { REGISTERS_SAVED = 11 };
+enum { REGISTERS_SAVED = 11, REGISTERS_ALL = 30 };
 #else
-enum { REGISTERS_SAVED = X64_SAVED };
+enum { REGISTERS_SAVED = X64_SAVED, REGISTERS_ALL = X64_COUNT };
 #endif
 
 #endif

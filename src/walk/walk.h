@@ -112,6 +112,14 @@ typedef struct {
   uint64_t cframe;  /* LuaJIT: as in lua_State, flags included */
 } walk_state_t;
 
+/* Which register a build of PUC Lua keeps its pc in, as it turns out. */
+typedef struct {
+  uint64_t code; /* of the function that ran last */
+  uint32_t
+      last[WALK_MAX_REGISTERS]; /* lower half of what each register held when it last may have been the pc */
+  uint32_t votes[WALK_MAX_REGISTERS]; /* how often what it held spoke for it */
+} walk_pc_register_t;
+
 typedef struct {
   uint64_t values[WALK_MAX_REGISTERS]; /* as the platform numbers them, see registers.h */
   uint32_t count;
@@ -223,8 +231,7 @@ typedef struct walk {
   uint32_t link_count;
   bool links_unsure; /* a frame has its pc elsewhere */
 
-  /* PUC: how often each register alone held the pc, to decide when two might */
-  uint32_t pc_votes[WALK_MAX_REGISTERS];
+  walk_pc_register_t pc_register; /* PUC; kept from walk to walk */
 
   struct {
     uint64_t source;

@@ -261,6 +261,45 @@ static void a_frame_that_returns_to_c_is_left_out(void **state) {
   for_each_image(return_to_c);
 }
 
+/* -- the pc -------------------------------------------------------------------------------------------------------- */
+
+static void expect_pc(const image_t *image, uint64_t next, const char *when) {
+  tried++;
+  if (walk_find(&walk) != WALK_OK || walk_frames(&walk) != WALK_OK || walk.frames[0].pc != next - INSTRUCTION)
+    wrong(image, "%s: the pc is not that", when);
+}
+
+/* Given a build of Lua that keeps its pc in a register which those it calls may use, and an old pc in one that stays. When a function runs
+ * on, then it is the one that moves that counts, and when that one is used for something else, what was saved. */
+static void keep_pc_in_a_passing_register(image_t *image) {
+  const layout_t *layout = image_layout(image->layout);
+  walk_proto_t proto;
+  if (layout->family != LAYOUT_PUC || layout->language < 54 || walk.frames[0].kind != WALK_LUA) return;
+  if (!walk_proto(&walk, walk.frames[0].proto, WALK_LIVE, &proto)) return;
+  uint64_t saved = get(walk.states[0].call + layout->puc.ci_savedpc), old = proto.code + INSTRUCTION;
+  if (old == saved) old += INSTRUCTION;
+  for (uint32_t i = 0; i < walk.registers.count; i++)
+    if (walk.registers.values[i] >= proto.code && walk.registers.values[i] <= proto.code_end)
+      walk.registers.values[i] = 0;
+  memset(&walk.pc_register, 0, sizeof walk.pc_register);
+  walk.registers.values[X64_R14] = old;
+  for (int round = 0; round < 8; round++)
+    for (uint64_t next = proto.code + INSTRUCTION; next <= proto.code_end; next += INSTRUCTION) {
+      walk.registers.values[X64_R11] = next;
+      if (round > 0)
+        expect_pc(image, next, "the VM runs");
+      else if (walk_find(&walk) == WALK_OK)
+        walk_frames(&walk);
+    }
+  walk.registers.values[X64_R11] = 0;
+  expect_pc(image, saved, "the VM has called");
+}
+
+static void the_register_of_the_pc_is_the_one_that_moves(void **state) {
+  (void)state;
+  for_each_image(keep_pc_in_a_passing_register);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_coroutine_at_the_same_place_had_other_resumers),
     cmocka_unit_test(resumers_tell_what_they_resume),
@@ -270,5 +309,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_base_may_be_in_rbp),
     cmocka_unit_test(a_frame_that_returns_is_left_out),
     cmocka_unit_test(a_frame_that_returns_to_c_is_left_out),
+    cmocka_unit_test(the_register_of_the_pc_is_the_one_that_moves),
 };
 UNIT_MAIN(tests)

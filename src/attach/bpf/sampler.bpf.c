@@ -268,7 +268,7 @@ static void aim(walk_t *walk, const bpf_target_t *target, bpf_thread_t *thread) 
   walk->vm_low = target->vm_low;
   walk->vm_high = target->vm_high;
   for (uint32_t i = 0; i < WALK_NEAR_IMAGES; i++) walk->near_images[i] = target->images[i];
-  for (uint32_t i = 0; i < REGISTERS_SAVED; i++) walk->pc_votes[i] = target->votes[i];
+  walk->pc_register = target->pc_register;
   trust_the_last(walk, target, thread);
   walk->likely_global = 0;
   walk->likely_main = 0;
@@ -286,7 +286,7 @@ static void remember(walk_t *walk, bpf_target_t *target, bpf_thread_t *thread) {
   thread->main = walk_main_of(walk, thread->global);
   for (uint32_t i = 0; i < WALK_BARREN; i++) thread->barren[i] = walk->barren[i];
   if (thread->global != target->global) target->others = 1;
-  for (uint32_t i = 0; i < REGISTERS_SAVED; i++) target->votes[i] = walk->pc_votes[i];
+  target->pc_register = walk->pc_register;
 }
 
 static bpf_thread_t *thread_of(uint32_t tid) {

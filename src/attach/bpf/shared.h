@@ -13,14 +13,14 @@ enum {
   BPF_MAX_THREADS = 65536     /* whose last walk is remembered */
 };
 
-/* A process. Written by the loader, but for `space`, `others` and the votes. */
+/* A process. Written by the loader, but for `space`, `others` and `pc_register`. */
 typedef struct {
   uint64_t space; /* that of its first sample; see walk_origin_t */
   uint64_t vm_low, vm_high;
   uint64_t global; /* a VM of it, 0: none is known */
   uint64_t others; /* it has, or may have, more VMs than that; the program sets it when it sees one */
   walk_range_t images[WALK_NEAR_IMAGES];
-  uint32_t votes[REGISTERS_SAVED]; /* as walk_t.pc_votes */
+  walk_pc_register_t pc_register; /* as walk_t has it */
   uint32_t runtime_count;
   uint32_t walkers[BPF_RUNTIMES]; /* the program for each of its runtimes, by its place in `walkers` */
 } bpf_target_t;
