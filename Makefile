@@ -21,10 +21,11 @@ ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DLUAPULSE_VERSION='"$(VERSION)"' $(WARN) 
   -fno-omit-frame-pointer -Iinclude -Isrc -I$(B)/gen -MMD -MP $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
 ALL_LDFLAGS = $(LDFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
-# Lua versions with headers here; LUA_INCDIR=… adds the version those headers are of (5.5 has no Debian package yet).
+# Lua versions that pkg-config knows; LUA_INCDIR=… adds the version whose headers are there (5.5 has no Debian package yet).
 LUA_INCDIR ?=
-LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4,$(if $(shell pkg-config --exists lua$(v) 2>/dev/null && echo y),$(v)))
+LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4 5.5,$(if $(shell pkg-config --exists lua$(v) 2>/dev/null && echo y),$(v)))
 LUA_GIVEN := $(if $(LUA_INCDIR),$(shell scripts/lua-version '$(LUA_INCDIR)'))
+$(if $(LUA_INCDIR),$(if $(LUA_GIVEN),,$(error LUA_INCDIR=$(LUA_INCDIR): there is no lua.h that compiles; name the folder it is in)))
 LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN))
 lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(shell pkg-config --cflags lua$(1)))
 

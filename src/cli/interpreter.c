@@ -94,7 +94,7 @@ static bool look_into(interpreter_t *interpreter, const char *path, char *next, 
          failure_set(
              failure,
              "%s is not a Lua interpreter that luapulse can start itself in (it reads no LUA_INIT); if it "
-             "starts one, say which with --lua 5.1 … 5.4",
+             "starts one, say which with --lua 5.1 … 5.5",
              path);
 }
 
@@ -116,7 +116,7 @@ static bool find_module(interpreter_t *interpreter, failure_t *failure) {
   return failure_set(
       failure,
       "there is no luapulse module for Lua %s: looked for lua/%s/luapulse.so and ../lib/lua/%s/luapulse.so "
-      "from %s",
+      "from %s; `make` builds one for each Lua whose headers it finds, LUA_INCDIR=… tells it of more",
       interpreter->version, interpreter->version, interpreter->version, own);
 }
 
@@ -129,7 +129,7 @@ bool interpreter_find(interpreter_t *interpreter, const char *command, failure_t
     if (!look_into(interpreter, path, next, failure)) return false;
     if (next[0] == '\0') return find_module(interpreter, failure);
   }
-  return failure_set(failure, "%s: scripts that start scripts that start scripts: say --lua 5.1 … 5.4",
+  return failure_set(failure, "%s: scripts that start scripts that start scripts: say --lua 5.1 … 5.5",
                      command);
 }
 
@@ -137,7 +137,7 @@ bool interpreter_named(interpreter_t *interpreter, const char *version, failure_
   bool jit = strcmp(version, "jit") == 0 || strcmp(version, "luajit") == 0;
   if (!jit && !(strlen(version) == 3 && version[0] == '5' && version[1] == '.' && version[2] >= '1' &&
                 version[2] <= '9'))
-    return failure_set(failure, "--lua takes 5.1, 5.2, 5.3, 5.4 or jit, not '%s'", version);
+    return failure_set(failure, "--lua takes 5.1, 5.2, 5.3, 5.4, 5.5 or jit, not '%s'", version);
   set_version(interpreter, jit ? 1 : version[2] - '0');
   return find_module(interpreter, failure);
 }

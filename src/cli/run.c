@@ -72,7 +72,7 @@ static int print_help(void) {
       "      --seed N         of the random gaps: with --max-rate 0, the same run gives the same profile\n"
       "      --interval SEC   write a profile of every SEC seconds, while it runs; FILE must have %t in it\n"
       "      --memory MIB     room for the tables (default 32; with --heap=tracing 256)\n"
-      "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 jit\n"
+      "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 5.5 jit\n"
       "  -q, --quiet          say nothing but errors\n"
       "  -v, --verbose        say what was written also when no terminal looks on\n"
       "  -h, --help           this\n\n"

@@ -1,7 +1,7 @@
 # luapulse run --heap on real programs: leaks that are found and caches that are none, growth by pprof, profiles after a kill.
 source "$(dirname "$0")/cli.sh"
 # compiled code is charged to where its trace starts: not here
-RUNTIMES=("lua5.1" "lua5.2" "lua5.3" "lua5.4" "luajit -joff" ${gc32:+"$gc32 -joff"})
+RUNTIMES=("lua5.1" "lua5.2" "lua5.3" "lua5.4" $lua55 "luajit -joff" ${gc32:+"$gc32 -joff"})
 
 # A program with a leak, a cache that is cleared, data that is kept, and garbage.
 program() {
