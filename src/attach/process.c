@@ -173,7 +173,7 @@ bool process_refused(const process_t *process, int error, const char *command, f
         "process %d (%s) is traced by process %ld already (a debugger, strace?): only one can; end that "
         "one first",
         pid, process->name, tracer);
-  if (process->uid != geteuid())
+  if (process->uid != geteuid() && !has_capability(CAP_PTRACE))
     return failure_set(failure,
                        "process %d (%s) belongs to user %u, and you are user %u: needs CAP_SYS_PTRACE; run: "
                        "sudo luapulse %s",
