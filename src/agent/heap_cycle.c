@@ -13,8 +13,8 @@ static int make_messenger(lua_State *L) {
   return 0;
 }
 
-/* From 5.3 on an object may be finalized again once it was given its metatable again, which takes no memory. Before, there has to
- * be a new one; without memory for it the count stands still. */
+/* On 5.3 an object is finalized again once it was given its metatable again, which takes no memory. Elsewhere there has to be a new one;
+ * without memory for it the count stands still. */
 static void send_again(lua_State *L, vm_t *vm) {
   if (lv_finalize_again(L, 1)) return;
   bool was_inside =

@@ -37,27 +37,28 @@ static void row(sink_t *sink, const char *key) {
   sink_format(sink, "  %-9s ", key);
 }
 
-/* Not by what should do, but by trying. */
-static void print_engine(sink_t *sink) {
+/* Not by what should do, but by trying, with the Luas of the process if there is one. */
+static void print_engine(sink_t *sink, const runtimes_t *runtimes) {
   engine_options_t options = {.hz = 99, .command = "record"};
   failure_t failure = {""};
   engine_t *engine = engine_bpf_open(&options, &failure);
+  bool works = engine != NULL && (runtimes == NULL || engine->prepare(engine, runtimes, &failure));
   row(sink, "engine");
-  if (engine != NULL) {
+  if (works)
     sink_text(sink, "bpf: record samples in the kernel\n");
-    engine->close(engine);
-  } else {
+  else
     sink_format(sink, "ptrace: record stops threads for a moment; not bpf: %s\n", failure.text);
-  }
+  if (engine != NULL) engine->close(engine);
 }
 
-static void print_requirements(sink_t *sink, const process_t *process) {
+/* NULL: of no process. */
+static void print_requirements(sink_t *sink, const process_t *process, const runtimes_t *runtimes) {
   requirement_t requirement;
   for (int i = 0; process_requirement(process, i, &requirement); i++) {
     row(sink, requirement.missing ? "missing" : "needs");
     sink_format(sink, "%s\n", requirement.text);
   }
-  print_engine(sink);
+  print_engine(sink, runtimes);
 }
 
 /* -- a process -------------------------------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
     attach_print_head(sink, target);
     for (size_t i = 0; i < runtimes.count; i++) print_runtime(sink, &runtimes.runtimes[i]);
     if (target->stopped.count > 0) print_threads(sink, &target->stopped);
-    print_requirements(sink, &target->process);
+    print_requirements(sink, &target->process, &runtimes);
     row(sink, "stopped");
     sink_format(sink, "for %.1f ms, to look\n", target_held_ms(target));
     if (!can_be_profiled(&runtimes)) {
@@ -228,7 +229,7 @@ static bool probe_bytes(const char *path, const char *bytes, size_t len, sink_t 
   sink_text(sink, ":\n");
   for (size_t i = 0; i < idents.count; i++) print_file_runtime(sink, &idents.idents[i]);
   print_debug_layout(sink, path);
-  print_requirements(sink, NULL);
+  print_requirements(sink, NULL, NULL);
   return true;
 }
 

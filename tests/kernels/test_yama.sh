@@ -54,9 +54,9 @@ test_at_scope_3_nobody() {
   refused "process $pid (lua5.4) cannot be read: Yama's ptrace_scope is 3, which permits it to nobody; it can be changed only by a reboot" \
     "$luapulse" record -p "$pid" -d 1 -o none.folded
   refused "it can be changed only by a reboot" "$luapulse" dump -p "$pid"
-  status "$luapulse" probe -p "$pid"
-  cat out err >told
-  has told "Yama's ptrace_scope is 3: nothing can be read"
+  refused "it can be changed only by a reboot" "$luapulse" probe -p "$pid"
+  status "$luapulse" probe "$(command -v lua5.4)"
+  has out "Yama's ptrace_scope is 3: nothing can be read"
   runs_on
 }
 

@@ -63,12 +63,12 @@ struct {
   __uint(max_entries, 1);
 } walks SEC(".maps");
 
+/* Tables take all their memory at once: before Linux 6.2 programs of perf events may use no others. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __type(key, uint32_t);
   __type(value, bpf_target_t);
   __uint(max_entries, BPF_MAX_TARGETS);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
 } targets SEC(".maps");
 
 struct {
@@ -83,7 +83,6 @@ struct {
   __type(key, uint32_t);
   __type(value, bpf_period_t);
   __uint(max_entries, BPF_MAX_THREADS);
-  __uint(map_flags, BPF_F_NO_PREALLOC);
 } periods SEC(".maps");
 
 struct {
