@@ -83,7 +83,7 @@ $(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
 # The sampler in the kernel: src/walk compiled for BPF, and embedded in the command as a skeleton.
 BPF_CC     ?= clang
 BPFTOOL    ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
-BPF_ARCH   := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(shell uname -m)))
+BPF_ARCH   := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))))
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu11 -ffreestanding -Wall -Wextra -Wno-unused-function -D__TARGET_ARCH_$(BPF_ARCH) \
   -Isrc -I/usr/include/$(shell $(CC) -dumpmachine)
 $(B)/gen/sampler.bpf.o: src/attach/bpf/sampler.bpf.c src/attach/bpf/shared.h $(WALK) $(wildcard src/walk/*.h)

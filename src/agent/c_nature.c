@@ -7,7 +7,7 @@
 
 enum { SLOTS = 1024, MAX_COUNT = 512, NATURE_SHIFT = 56 };
 
-static _Atomic uint64_t slots[SLOTS]; /* an address, which has 47 bits, and above it the nature */
+static _Atomic uint64_t slots[SLOTS]; /* an address, which has 48 bits at most, and above it the nature */
 static _Atomic int count;
 
 static size_t first_slot(uint64_t code) {

@@ -9,6 +9,7 @@
 #include "agent/context.h"
 #include "agent/loader.h"
 #include "agent/seccomp.h"
+#include "walk/memory.h"
 
 enum {
   SCAN_BYTES = 64 * 1024, /* of native stack, at most */
@@ -77,7 +78,7 @@ static void check_guesses(search_t *s) {
 
 /* Most words on a stack are not lua_States, and what need not be asked of the kernel is cheaper. */
 static bool is_plausible(const discover_t *d, uintptr_t word) {
-  if ((word & 15) % d->alignment != d->remainder || word <= 65536 || word >= (uintptr_t)1 << 47) return false;
+  if ((word & 15) % d->alignment != d->remainder || word <= 65536 || word >= WALK_HIGHEST) return false;
   if ((uint32_t)word == 0 || (word >= d->low && word < d->high))
     return false; /* half a word; the stack itself */
   for (size_t i = 0; i < d->image_count; i++)

@@ -22,7 +22,7 @@ enum { JIT_STRING = 4, JIT_FUNCTION = 8, JIT_TABLE = 11 };
 enum { FF_LUA = 0, FF_C = 1 };
 
 #define CODE_LOWEST ((uint64_t)65536)
-#define CODE_HIGHEST ((uint64_t)1 << 47)
+#define WIDE_REFERENCE (((uint64_t)1 << 47) - 1) /* of a value of LuaJIT (GC64) */
 
 static bool is_there(uint16_t field) {
   return field != LAYOUT_ABSENT;
@@ -66,7 +66,7 @@ static value_t jit_value(const layout_luajit_t *l, uint64_t bits) {
   bool wide = l->pointer == 8;
   /* the complement of the type stands above the reference, in 17 bits or in 32 */
   uint64_t type = wide ? ~bits >> 47 : ~bits >> 32 & 0xffffffff;
-  value_t value = {VALUE_OTHER, wide ? bits & (CODE_HIGHEST - 1) : bits & 0xffffffff};
+  value_t value = {VALUE_OTHER, wide ? bits & WIDE_REFERENCE : bits & 0xffffffff};
   if (type == JIT_STRING) value.kind = VALUE_STRING;
   if (type == JIT_TABLE) value.kind = VALUE_TABLE;
   if (type == JIT_FUNCTION) value.kind = VALUE_FUNCTION;
@@ -299,7 +299,7 @@ bool table_numbered(walk_t *walk, uint64_t address, uint64_t *mark) {
 /* -- functions ---------------------------------------------------------------------------------------------------- */
 
 static bool is_code(uint64_t code) {
-  return code >= CODE_LOWEST && code < CODE_HIGHEST;
+  return code >= CODE_LOWEST && code < WALK_HIGHEST;
 }
 
 static bool set_proto(walk_t *walk, uint64_t address, walk_frame_t *frame) {

@@ -177,7 +177,7 @@ static walk_reason_t read_slot(walk_t *walk, uint64_t slot, walk_trust_t trust, 
   *frame = (walk_frame_t){.kind = WALK_C};
   if (l->tag_light != LAYOUT_ABSENT && tag == l->tag_light) {
     frame->code = value;
-    return value >= 65536 && value < (uint64_t)1 << 47 ? WALK_OK : WALK_BAD_FUNCTION;
+    return value >= 65536 && value < WALK_HIGHEST ? WALK_OK : WALK_BAD_FUNCTION;
   }
   if (tag != l->tag_lua && tag != l->tag_c) return WALK_NO_FUNCTION;
   const walk_frame_t *met = walk_met(walk, value, known);

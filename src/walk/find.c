@@ -123,7 +123,7 @@ static bool is_in_image(const walk_t *walk, uint64_t word) {
 /* Most words are no lua_States, and what need not be read is cheaper. */
 static inline bool is_plausible(const walk_t *walk, uint64_t word) {
   return (word & 7) == 0 && (word & walk->state_mask) == walk->state_rest && word > 65536 &&
-         word < (uint64_t)1 << 47 && (uint32_t)word != 0 && !is_in_image(walk, word) &&
+         word < WALK_HIGHEST && (uint32_t)word != 0 && !is_in_image(walk, word) &&
          (!walk->stack_known || word < walk->registers.sp - 65536 || word >= walk->stack_high);
 }
 
@@ -190,7 +190,7 @@ static inline bool may_be_in_cframe(const walk_t *walk, uint64_t at, uint32_t k,
   uint32_t beside = (uint32_t)(layout->luajit.cframe_previous - layout->luajit.cframe_state) / 8;
   if (beside >= WALK_WORDS || k + beside >= count || k + beside >= WALK_WORDS) return true;
   uint64_t previous = walk->words[k + beside];
-  if (!walk->stack_known) return previous >> 47 == 0; /* it may lie on another fiber's */
+  if (!walk->stack_known) return previous < WALK_HIGHEST; /* it may lie on another fiber's */
   return previous == 0 || (previous > at && previous < walk->stack_high);
 }
 

@@ -18,6 +18,13 @@ typedef enum { WALK_SLOTS, WALK_CALLS, WALK_REGIONS } walk_region_t;
 
 enum { WALK_FORESEEN = 16 /* at most */ };
 
+/* Addresses of user space are below; on arm64 beyond 48 bits are those alone that a program asks for by name. */
+#if defined __aarch64__ || defined __TARGET_ARCH_arm64
+#define WALK_HIGHEST ((uint64_t)1 << 48)
+#else
+#define WALK_HIGHEST ((uint64_t)1 << 47)
+#endif
+
 typedef struct walk_memory {
   /* Copies [from, from + len); false when some of it cannot be read. */
   bool (*read)(struct walk_memory *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust);

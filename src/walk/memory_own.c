@@ -129,8 +129,8 @@ static bool is_mapped_while_calm(const memory_own_t *own, uint64_t from, uint32_
 }
 
 static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust) {
-  memory_own_t *own = (memory_own_t *)memory;                         /* its first member */
-  if (from < 65536 || from > ((uint64_t)1 << 47) - len) return false; /* no sum: it might wrap */
+  memory_own_t *own = (memory_own_t *)memory;                  /* its first member */
+  if (from < 65536 || from > WALK_HIGHEST - len) return false; /* no sum: it might wrap */
   if (!own->strict && (trust == WALK_LIVE || (from >= own->stack_low && from + len <= own->stack_high))) {
     load(to, from, len);
     return true;
