@@ -21,9 +21,9 @@ static inline bool registers_of_context(const void *context, walk_registers_t *o
   return true;
 #elif defined __aarch64__
   /* x19 … x28 and the frame pointer are callee-saved */
-  for (int i = 0; i < 11; i++) out->values[i] = u->uc_mcontext.regs[19 + i];
-  for (int i = 0; i < 19; i++) out->values[11 + i] = u->uc_mcontext.regs[i];
-  out->count = 30;
+  for (int i = 0; i < ARM64_SAVED; i++) out->values[i] = u->uc_mcontext.regs[19 + i];
+  for (int i = 0; i < 19; i++) out->values[ARM64_SAVED + i] = u->uc_mcontext.regs[i];
+  out->count = ARM64_COUNT;
   out->sp = u->uc_mcontext.sp;
   out->pc = u->uc_mcontext.pc;
   return true;

@@ -32,9 +32,9 @@ static inline bool registers_of_stopped(pid_t tid, walk_registers_t *out) {
   struct iovec place = {&r, sizeof r};
   if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &place) != 0 || place.iov_len != sizeof r)
     return false;
-  for (int i = 0; i < 11; i++) out->values[i] = r.regs[19 + i];
-  for (int i = 0; i < 19; i++) out->values[11 + i] = r.regs[i];
-  out->count = 30;
+  for (int i = 0; i < ARM64_SAVED; i++) out->values[i] = r.regs[19 + i];
+  for (int i = 0; i < 19; i++) out->values[ARM64_SAVED + i] = r.regs[i];
+  out->count = ARM64_COUNT;
   out->sp = r.sp;
   out->pc = r.pc;
   return true;

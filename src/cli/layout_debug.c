@@ -249,26 +249,39 @@ static bool make_puc(const making_t *m, char *name, size_t size) {
 
 /* -- LuaJIT ----------------------------------------------------------------------------------------------- */
 
+/* The C frames of the interpreter are made by its assembly code, and are no structure. Those for arm64 are of September 2021 and later. */
+static const struct {
+  int machine, pointer;
+  uint16_t state, pc, previous, results;
+} c_frames[] = {
+    {EM_X86_64, 8, 16, 24, 32, 8},
+    {EM_X86_64, 4, 24, 28, 32, 16},
+    {EM_AARCH64, 8, 16, 8, 0, 40},
+};
+
+static bool set_c_frame(const making_t *m) {
+  layout_luajit_t *jit = &m->layout->luajit;
+  for (size_t i = 0; i < sizeof c_frames / sizeof c_frames[0]; i++) {
+    if (c_frames[i].machine != debug_info_machine(m->info) || c_frames[i].pointer != jit->pointer) continue;
+    jit->cframe_state = c_frames[i].state;
+    jit->cframe_pc = c_frames[i].pc;
+    jit->cframe_previous = c_frames[i].previous;
+    jit->cframe_results = c_frames[i].results;
+    return true;
+  }
+  return failure_set(m->failure,
+                     "%s: is LuaJIT for a machine other than x86-64 and arm64, whose C frames are not known",
+                     m->path);
+}
+
 static bool make_luajit(const making_t *m, char *name, size_t size) {
   layout_luajit_t *jit = &m->layout->luajit;
   char release[32];
   m->layout->language = 51;
-  if (debug_info_machine(m->info) != EM_X86_64)
-    return failure_set(
-        m->failure, "%s: is LuaJIT for a machine other than x86-64, whose C frames are not known", m->path);
   if (!set_places(m, luajit_keys, sizeof luajit_keys / sizeof luajit_keys[0])) return false;
   bool named = debug_info_constant(m->info, "LuaJIT 2.", release, sizeof release);
   snprintf(name, size, "LuaJIT%s%s, GC%d", named ? " 2." : "", named ? release : "", jit->pointer * 8);
-  const layout_t *known;
-  for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
-    if (known->family != LAYOUT_LUAJIT || known->luajit.pointer != jit->pointer) continue;
-    jit->cframe_state = known->luajit.cframe_state;
-    jit->cframe_pc = known->luajit.cframe_pc;
-    jit->cframe_previous = known->luajit.cframe_previous;
-    jit->cframe_results = known->luajit.cframe_results;
-    return true;
-  }
-  return true;
+  return set_c_frame(m);
 }
 
 /* -- both ------------------------------------------------------------------------------------------------- */

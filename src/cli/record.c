@@ -157,8 +157,8 @@ static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
       end = clock_now() + (int64_t)(r->seconds * 1e9); /* now all that are sampled are */
     int64_t left = end - clock_now();
     if (!recorder_poll(recorder, left < 100000000 ? (int)(left / 1000000) + 1 : 100, failure)) return false;
-    record_status_update(&r->status, recorder);
     recorder_counts(recorder, &counts);
+    record_status_update(&r->status, &counts);
   }
   return true;
 }

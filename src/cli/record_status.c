@@ -46,21 +46,21 @@ void record_status_clear(record_status_t *s) {
   s->shown = false;
 }
 
-void record_status_update(record_status_t *s, recorder_t *recorder) {
+void record_status_update(record_status_t *s, const recorder_counts_t *counts) {
   int64_t now = clock_now();
-  recorder_counts_t counts;
   struct winsize size = {0};
   char losses[TEXT], line[2 * TEXT];
+  if (!s->samples) s->began = now;
+  if (counts->sampled > 0) s->samples = true;
   if (s->quiet || !s->terminal || now < s->due) return;
   s->due = now + EVERY_NS;
-  recorder_counts(recorder, &counts);
-  if (now > s->last) s->rate = (double)(counts.samples - s->last_samples) * 1e9 / (double)(now - s->last);
+  if (now > s->last) s->rate = (double)(counts->samples - s->last_samples) * 1e9 / (double)(now - s->last);
   s->last = now;
-  s->last_samples = counts.samples;
-  describe_losses(&counts, losses);
+  s->last_samples = counts->samples;
+  describe_losses(counts, losses);
   snprintf(line, sizeof line, "%.0f s: %" PRIu64 " samples, %.0f/s, %s; %zu of %zu process%s",
-           (double)(now - s->began) / 1e9, counts.samples, s->rate, losses, counts.sampled, counts.targets,
-           counts.targets == 1 ? "" : "es");
+           (double)(now - s->began) / 1e9, counts->samples, s->rate, losses, counts->sampled, counts->targets,
+           counts->targets == 1 ? "" : "es");
   ioctl(STDERR_FILENO, TIOCGWINSZ, &size); /* longer than the terminal is wide it could not be taken away */
   fprintf(stderr, "\r\033[K%.*s", size.ws_col > 1 ? size.ws_col - 1 : 79, line);
   fflush(stderr);

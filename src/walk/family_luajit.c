@@ -165,15 +165,15 @@ static void read_vm(walk_t *walk, const walk_state_t *state, uint64_t *jit_base)
   walk->trace = vmstate >= 0 ? (uint32_t)vmstate : 0;
 }
 
-/* While the interpreter runs (x86-64) BASE is rdx and PC is rbx. While it makes or leaves a frame, whose slots are being
- * written then, rbx holds what that frame's link is or was, and on the way back to C the base of the C function's frame. */
+/* While the interpreter makes or leaves a frame, whose slots are being written then, the register of the pc holds what that frame's
+ * link is or was; and on x86-64, on the way back to C, the base of the C function's frame. */
 static void find_tops_in_vm(walk_t *walk) {
   walk_top_t *tops = walk->tops;
   const uint64_t *r = walk->registers.values;
-  uint64_t base = r[X64_RDX], pc = r[X64_RBX];
-  if (walk->registers.count <= X64_RDX) return;
+  uint64_t base = r[LUAJIT_BASE], pc = r[LUAJIT_PC];
+  if (walk->registers.count < REGISTERS_ALL) return;
   tops[0] = (walk_top_t){base, pc, false};
-  tops[1] = (walk_top_t){r[X64_RBP], pc, false}; /* just back from C code, which spoils rdx */
+  tops[1] = (walk_top_t){r[LUAJIT_BASE_KEPT], pc, false}; /* just back from C code, which spoils the other */
   tops[2] = (walk_top_t){base, pc, true};
   tops[3] = (walk_top_t){pc, 0, false};
 }
@@ -216,7 +216,7 @@ static uint64_t moved(walk_t *walk, const walk_state_t *state, uint64_t base) {
   return moving.base;
 }
 
-/* In a trace the VM knows. C code called by the interpreter has BASE in rbp and PC in its C frame. What the state says is old while
+/* In a trace the VM knows. C code called by the interpreter has kept its base, and the pc is in its C frame. What the state says is old while
  * either runs, but right enough while a frame is being made. */
 WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
   walk_top_t *tops = walk->tops;
@@ -235,8 +235,8 @@ WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
   uint64_t saved_pc = cframe_pc(walk, state->place);
   if (is_in_vm(walk))
     find_tops_in_vm(walk);
-  else if (walk->registers.count > X64_RBP)
-    tops[0] = (walk_top_t){walk->registers.values[X64_RBP], saved_pc, false};
+  else if (walk->registers.count > LUAJIT_BASE_KEPT)
+    tops[0] = (walk_top_t){walk->registers.values[LUAJIT_BASE_KEPT], saved_pc, false};
   tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc, false};
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where a Lua runtime keeps what a walk needs: offsets in its structures, as data.
  *
- * Known layouts stand in puc.layout and luajit.layout beside this file; `luapulse layout` makes such data from the debug
+ * Known layouts stand in files beside this one, of LuaJIT one for each processor; `luapulse layout` makes such data from the debug
  * information of any other build. Which layout a process has is decided by content, never by its version number alone. */
 #ifndef LUAPULSE_WALK_LAYOUT_H
 #define LUAPULSE_WALK_LAYOUT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The layouts that come with LuaPulse: puc.layout and luajit.layout, part of the program. */
+/* The layouts that come with LuaPulse, part of the program: puc.layout, and luajit.layout of the processor that it is built for. */
 #include "walk/layout.h"
 
 #include <pthread.h>
@@ -16,7 +16,11 @@ enum { MAX_KNOWN = 48 };
   extern const char symbol[], symbol##_end[]
 
 EMBED(layout_text_puc, "src/walk/puc.layout");
+#if defined __aarch64__
+EMBED(layout_text_luajit, "src/walk/luajit_arm64.layout");
+#else
 EMBED(layout_text_luajit, "src/walk/luajit.layout");
+#endif
 
 static layout_t known[MAX_KNOWN];
 static size_t known_count;

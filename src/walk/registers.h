@@ -26,10 +26,27 @@ enum {
   X64_COUNT
 };
 
+/* arm64: x19 to x29, which are callee-saved, then x0 to x18. */
+enum { ARM64_X19 = 0, ARM64_X21 = 2, ARM64_SAVED = 11, ARM64_COUNT = 30 };
+
+/* LuaJIT's interpreter has the base of the frame that runs, and where its code goes on, in registers; the base in one that C code which
+ * it calls has to keep. */
 #if defined __aarch64__ || defined __TARGET_ARCH_arm64
-enum { REGISTERS_SAVED = 11, REGISTERS_ALL = 30 };
+enum {
+  REGISTERS_SAVED = ARM64_SAVED,
+  REGISTERS_ALL = ARM64_COUNT,
+  LUAJIT_BASE = ARM64_X19,
+  LUAJIT_BASE_KEPT = ARM64_X19,
+  LUAJIT_PC = ARM64_X21
+};
 #else
-enum { REGISTERS_SAVED = X64_SAVED, REGISTERS_ALL = X64_COUNT };
+enum {
+  REGISTERS_SAVED = X64_SAVED,
+  REGISTERS_ALL = X64_COUNT,
+  LUAJIT_BASE = X64_RDX,
+  LUAJIT_BASE_KEPT = X64_RBP,
+  LUAJIT_PC = X64_RBX
+};
 #endif
 
 #endif

@@ -140,9 +140,9 @@ static void read_registers(struct bpf_perf_event_data *context, walk_t *walk) {
     bpf_probe_read_kernel(r, sizeof *r, (const void *)bpf_task_pt_regs(bpf_get_current_task_btf()));
   else
     *r = context->regs;
-  for (int i = 0; i < 11; i++) out->values[i] = r->regs[19 + i];
-  for (int i = 0; i < 19; i++) out->values[11 + i] = r->regs[i];
-  out->count = 30;
+  for (int i = 0; i < ARM64_SAVED; i++) out->values[i] = r->regs[19 + i];
+  for (int i = 0; i < 19; i++) out->values[ARM64_SAVED + i] = r->regs[i];
+  out->count = ARM64_COUNT;
   out->sp = r->sp;
   out->pc = r->pc;
 #else
