@@ -11,6 +11,8 @@ V       ?= 0
 SANITIZE ?=
 
 comma := ,
+hash := \#
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 B := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 Q := $(if $(filter 0,$(V)),@)
 say = $(if $(filter 0,$(V)),@printf '  %-8s %s\n' '$(1)' '$(2)')
@@ -49,7 +51,7 @@ ARCHIVES := $(foreach v,$(LUAS),$(B)/lib/libluapulse$(v).a)
 CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 export CC
-.PHONY: all build tests-build install-files deps test-deps demo test check bench kernels soak fuzz walk-record install uninstall clean help lint format
+.PHONY: all build tests-build install-files deps test-deps demo test check bench kernels arm64 soak fuzz walk-record install uninstall clean help lint format
 all: deps
 	@$(MAKE) --no-print-directory $(CORES) build
 build: $(B)/luapulse $(MODULES) $(ARCHIVES)
@@ -83,9 +85,10 @@ $(call obj,$(READERS)): | $(B)/gen/profile.pb-c.h
 # The sampler in the kernel: src/walk compiled for BPF, and embedded in the command as a skeleton.
 BPF_CC     ?= clang
 BPFTOOL    ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
-BPF_ARCH   := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))))
+BPF_ARCH   := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
+KERNEL_INC := $(shell echo '$(hash)include <asm/types.h>' | $(CC) -E - | sed -n 's|^$(hash) 1 "\(.*\)/asm/types.h".*|\1|p')
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu11 -ffreestanding -Wall -Wextra -Wno-unused-function -D__TARGET_ARCH_$(BPF_ARCH) \
-  -Isrc -I/usr/include/$(shell $(CC) -dumpmachine)
+  -Isrc -I$(KERNEL_INC)
 $(B)/gen/sampler.bpf.o: src/attach/bpf/sampler.bpf.c src/attach/bpf/shared.h $(WALK) $(wildcard src/walk/*.h)
 	$(call say,BPF,$@)
 	$(Q)mkdir -p $(@D) && $(BPF_CC) $(BPF_CFLAGS) -c -o $@ $<
@@ -175,7 +178,7 @@ TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 THREADED  := threads tracing heap_threads life wall host_state
 # LuaJIT with 32-bit references, which x86-64 alone has, is packaged for TeX, as a library: it gets an interpreter of ours.
-GC32      := $(if $(filter x86_64,$(shell uname -m)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
+GC32      := $(if $(filter x86_64,$(MACHINE)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(GC32:%=$(B)/tests/bin/%)
 	@:
@@ -230,7 +233,12 @@ test: test-deps
 kernels: test-deps
 	@scripts/deps kernels
 	@$(MAKE) --no-print-directory $(CORES) tests-build
-	@tests/kernels/run
+	@tests/machines/kernels
+
+# Of the tests those that depend on the processor, on arm64, in a virtual machine.
+arm64: test-deps
+	@scripts/deps arm64
+	@tests/machines/arm64 $(T)
 
 # Long runs, not part of `make test`: minutes of fuzzing and of storms.
 FUZZ_SECONDS ?= 300
@@ -248,7 +256,7 @@ lint: test-deps
 
 help:
 	@sed -n '2,5p' Makefile | sed 's/^# *//'
-	@echo 'make kernels: on other kernels, in virtual machines; make soak, make fuzz: long runs; make lint: clang-format, clang-tidy; make uninstall, make clean'
+	@echo 'make kernels, make arm64: on other kernels, on another processor, in virtual machines; make soak, make fuzz: long runs; make lint: clang-format, clang-tidy; make uninstall, make clean'
 
 clean:
 	rm -rf build demo.html demo.pb.gz

@@ -11,6 +11,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "attach/process_stat.h"
+
 enum { CAP_PTRACE = 19, CAP_ADMIN = 21, CAP_OF_PERFMON = 38, CAP_OF_BPF = 39 }; /* as in linux/capability.h */
 enum { BPF_LOOP_MAJOR = 5, BPF_LOOP_MINOR = 17 };
 enum { YAMA_NOBODY = 3 }; /* of ptrace_scope: not even root */
@@ -116,13 +118,17 @@ bool process_look(process_t *process, pid_t pid, failure_t *failure) {
         failure,
         "process %d (%s) has ended and waits for its parent (a zombie): nothing of it is left to read",
         (int)pid, process->name);
-  long group = number_of(status, "Tgid"), kernel = number_of(status, "Kthread");
+  long group = number_of(status, "Tgid");
+  process_stat_t stat;
   if (group > 0 && group != pid)
     return failure_set(failure, "%d is a thread of process %ld, not a process: use -p %ld", (int)pid, group,
                        group);
-  if (kernel == 1 || (kernel < 0 && value_of(status, "VmSize") == NULL))
+  if (process_stat(&stat, pid) && stat.of_the_kernel)
     return failure_set(failure, "process %d (%s) is a thread of the kernel: there is no program in it",
                        (int)pid, process->name);
+  if (value_of(status, "VmSize") == NULL)
+    return failure_set(failure, "process %d (%s) has ended: nothing of it is left to read", (int)pid,
+                       process->name);
   if (is_32_bit(pid))
     return failure_set(failure, "process %d (%s) is a 32-bit program: only 64-bit ones can be read", (int)pid,
                        process->name);

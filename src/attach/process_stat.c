@@ -12,6 +12,7 @@
 enum {
   FIELD_STATE = 3,
   FIELD_PARENT = 4,
+  FIELD_FLAGS = 9,
   FIELD_USER_TIME = 14,
   FIELD_SYSTEM_TIME = 15,
   FIELD_THREADS = 20,
@@ -24,6 +25,7 @@ enum {
   FIELD_BREAK = 47
 };
 
+enum { FLAG_OF_THE_KERNEL = 0x200000 /* PF_KTHREAD */ };
 enum { TICKS_IN_A_SECOND = 100 /* of what the kernel tells programs, on every platform that this is for */ };
 
 static uint64_t mix(uint64_t sum, uint64_t value) {
@@ -34,6 +36,9 @@ static void take_field(process_stat_t *stat, int field, uint64_t value) {
   switch (field) {
     case FIELD_PARENT:
       stat->parent = (pid_t)value;
+      break;
+    case FIELD_FLAGS:
+      stat->of_the_kernel = (value & FLAG_OF_THE_KERNEL) != 0;
       break;
     case FIELD_USER_TIME:
     case FIELD_SYSTEM_TIME:

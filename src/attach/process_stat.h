@@ -12,6 +12,7 @@ enum { PROCESS_NAME = 32 };
 typedef struct {
   char name[PROCESS_NAME]; /* as the thread calls itself */
   char state;              /* of the scheduler: R, S, D, T, Z … */
+  bool of_the_kernel;      /* one of its own threads */
   pid_t parent;
   uint32_t threads;
   int64_t cpu; /* that it has used, ns, in steps of some milliseconds; of a process, by all its threads */

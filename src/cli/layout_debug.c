@@ -64,6 +64,7 @@ static const struct {
     {"Closure.isC", "LClosure", "isC"},
     {"Proto.size", "Proto", NULL},
     {"LocVar.size", "LocVar", NULL},
+    {"GCproto.traces", "GCproto", "trace"},
     {"Upvaldesc.size", "Upvaldesc", NULL},
     {"TString.tt", "TString", "tt"},
     {"TString.tt", "TString", "tsv.tt"},

@@ -240,18 +240,73 @@ WALK_PLACE void luajit_find_tops(walk_t *walk, const walk_state_t *state) {
   tops[WALK_MAX_TOPS - 1] = (walk_top_t){moved(walk, state, state->call), saved_pc, false};
 }
 
-/* A trace has no pc: it is charged to the line where it starts. */
+/* A trace has no pc: it is charged to the line where it starts. On arm64 the VM does not say which one runs. Of those that begin in the
+ * function it is the one whose code the thread is in; where C code runs that a trace calls, or a trace that begins at the exit of
+ * another, the line is that of the first. */
+typedef struct {
+  walk_t *walk;
+} trace_search_t;
+
+static bool traces_are_known(const layout_luajit_t *l) {
+  return l->proto_trace != LAYOUT_ABSENT && l->trace_next != LAYOUT_ABSENT &&
+         l->trace_next + 2u <= WALK_BUFFER && l->trace_code + 8u <= l->trace_next &&
+         l->trace_code_bytes + 4u <= l->trace_next;
+}
+
+static bool find_traces(walk_t *walk, uint64_t global) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  uint64_t jit = global + (uint64_t)l->gg_jit - l->gg_global;
+  walk_trust_t trust = trust_of_vm(walk);
+  return walk_read(walk->memory, &walk->traces.count, jit + l->jit_trace_count, 4, trust) &&
+         read_ref(walk, jit + l->jit_traces, trust, &walk->traces.table);
+}
+
+/* The object of a trace, 0 when there is none. */
+static uint64_t trace_of(walk_t *walk, uint32_t number) {
+  uint32_t pointer = layout_of(walk)->luajit.pointer;
+  uint64_t trace = 0;
+  if (number == 0 || number >= walk->traces.count) return 0;
+  read_ref(walk, walk->traces.table + (uint64_t)number * pointer, trust_of_vm(walk), &trace);
+  return trace;
+}
+
+/* Ends at the trace whose code the thread is in, or with the last. */
+static long step_trace(uint32_t i, void *context) {
+  walk_t *walk = ((trace_search_t *)context)->walk;
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  const uint8_t *bytes = walk->buffer;
+  uint64_t trace = trace_of(walk, walk->traces.number);
+  (void)i;
+  if (trace == 0 || !walk_read(walk->memory, walk->buffer, trace, l->trace_next + 2u, trust_of_vm(walk)))
+    return 1;
+  if (walk->registers.pc - bytes_u64(bytes, l->trace_code) < bytes_u32(bytes, l->trace_code_bytes)) {
+    walk->trace = walk->traces.number;
+    return 1;
+  }
+  walk->traces.number = bytes[l->trace_next] | (uint32_t)bytes[l->trace_next + 1] << 8;
+  return 0;
+}
+
+static void search_trace(walk_t *walk, uint64_t proto) {
+  enum { MOST_TRACES = 16 };
+  trace_search_t search = {walk};
+  walk->traces.first = 0;
+  if (!traces_are_known(&layout_of(walk)->luajit)) return;
+  walk_read(walk->memory, &walk->traces.first, proto + layout_of(walk)->luajit.proto_trace, 2,
+            trust_of_vm(walk));
+  walk->traces.number = walk->traces.first;
+  walk_loop(MOST_TRACES, step_trace, &search);
+}
+
 static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
   const layout_luajit_t *l = &layout_of(walk)->luajit;
-  uint64_t jit = global + (uint64_t)l->gg_jit - l->gg_global, traces, trace, start_proto, pc;
   walk_trust_t trust = trust_of_vm(walk);
-  uint32_t count;
-  if (walk->trace == 0 || !walk_read(walk->memory, &count, jit + l->jit_trace_count, sizeof count, trust))
-    return 0;
-  if (walk->trace >= count || !read_ref(walk, jit + l->jit_traces, trust, &traces)) return 0;
-  if (!read_ref(walk, traces + (uint64_t)walk->trace * l->pointer, trust, &trace) || trace == 0) return 0;
-  if (!read_ref(walk, trace + l->trace_proto, trust, &start_proto) || start_proto != proto) return 0;
-  return read_ref(walk, trace + l->trace_pc, trust, &pc) ? pc : 0;
+  uint64_t trace, found = 0;
+  if (!find_traces(walk, global)) return 0;
+  if (walk->trace == 0) search_trace(walk, proto);
+  trace = trace_of(walk, walk->trace != 0 ? walk->trace : walk->traces.first);
+  if (trace == 0 || !read_ref(walk, trace + l->trace_proto, trust, &found) || found != proto) return 0;
+  return read_ref(walk, trace + l->trace_pc, trust, &found) ? found : 0;
 }
 
 /* -- all frames of a coroutine ------------------------------------------------------------------------------------ */
@@ -356,7 +411,7 @@ WALK_LOCAL bool add_frame(frames_t *s, uint64_t function, bool top, walk_trust_t
   if (frame->kind != WALK_LUA) return true;
   if (marks_functions(walk)) frame->slot = s->f + SLOT;
   if ((s->last_link & LINK_TYPE) == LINK_C) walk->links_unsure = true;
-  if (top && s->running && walk->trace != 0)
+  if (top && s->running && walk->vmstate == WALK_VM_TRACE)
     s->pc = trace_start(walk, s->state->global, frame->proto) + INSTRUCTION;
   frame->pc = s->pc > INSTRUCTION ? s->pc - INSTRUCTION : 0;
   return true;

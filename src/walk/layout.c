@@ -197,6 +197,7 @@ static const char *outside_luajit(const layout_luajit_t *l) {
       {"GCproto.sizeuv", l->proto_upvalue_count, 1, l->proto_size},
       {"GCproto.uvinfo", l->proto_upvalues, l->pointer, l->proto_size},
       {"GCproto.varinfo", l->proto_locals, l->pointer, l->proto_size},
+      {"GCproto.traces", l->proto_trace, 2, l->proto_size},
       {"GCfunc.env", l->function_globals, l->pointer, FUNCTION_MOST},
       {"GCfunc.uvptr", l->function_upvalues, 0, FUNCTION_MOST},
       {"GCupval.v", l->upvalue_value, l->pointer, FUNCTION_MOST},

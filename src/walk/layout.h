@@ -154,6 +154,7 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(proto_upvalue_count, "GCproto.sizeuv", true) /* a byte */                                      \
   F(proto_upvalues, "GCproto.uvinfo", true)      /* names, each ended by a zero */                 \
   F(proto_locals, "GCproto.varinfo", true)       /* names and where they count */                  \
+  F(proto_trace, "GCproto.traces", true)         /* number of the first trace that begins in it */ \
   F(string_length, "GCstr.len", false)                                                             \
   F(string_bytes, "GCstr.size", false)                                                             \
   F(table_nodes, "GCtab.node", true)                                                               \
@@ -165,6 +166,9 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(trace_proto, "GCtrace.startpt", false)                                                         \
   F(trace_pc, "GCtrace.startpc", false)                                                            \
   F(trace_number, "GCtrace.traceno", false)                                                        \
+  F(trace_next, "GCtrace.nextroot", true) /* number of the next one that begins in the function */ \
+  F(trace_code, "GCtrace.mcode", true)                                                             \
+  F(trace_code_bytes, "GCtrace.szmcode", true)                                                     \
   F(cframe_state, "cframe.L", false)                                                               \
   F(cframe_pc, "cframe.pc", false)                                                                 \
   F(cframe_previous, "cframe.prev", false)                                                         \

@@ -231,6 +231,11 @@ typedef struct walk {
   uint32_t link_count;
   bool links_unsure; /* a frame has its pc elsewhere */
 
+  struct {
+    uint64_t table;
+    uint32_t count, first, number;
+  } traces; /* LuaJIT: among which the one that runs is looked for, if it is */
+
   walk_pc_register_t pc_register; /* PUC; kept from walk to walk */
 
   struct {

@@ -9,7 +9,8 @@ local HEAD = "layout " .. FAMILY .. " " .. _VERSION:sub(5) .. " "
 
 -- The blocks of src/walk/FAMILY.layout, comments taken out.
 local function blocks_of(family)
-  local file = assert(io.open("src/walk/" .. family .. ".layout"))
+  local of_arm64 = family == "luajit" and jit and jit.arch == "arm64"
+  local file = assert(io.open("src/walk/" .. family .. (of_arm64 and "_arm64" or "") .. ".layout"))
   local text = file:read("*a"):gsub("#[^\n]*", "")
   file:close()
   local blocks, block = {}, nil

@@ -63,7 +63,8 @@ static bool is_optional_and_new(const char *field) {
       "gcstopem=", "gc.state=",    "tail=",      "tailcalls=",    "k=",         "sizek=",
       "locvars=",  "sizelocvars=", "upvalues=",  "sizeupvalues=", "varname=",   "startpc=",
       "endpc=",    "name=",        "tail_else=", "nextraargs=",   "numparams=", "maxstacksize=",
-      "sizeuv=",   "uvinfo=",      "varinfo=",   "uvptr=",        "v=",         "base="};
+      "sizeuv=",   "uvinfo=",      "varinfo=",   "uvptr=",        "v=",         "base=",
+      "traces=",   "nextroot=",    "mcode=",     "szmcode="};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (strncmp(field, fields[i], strlen(fields[i])) == 0) return true;
   return false;
@@ -120,6 +121,7 @@ static void forget_tables_of_luajit(layout_luajit_t *l) {
   l->node_size = l->node_value = l->node_key = LAYOUT_ABSENT;
   l->proto_constants = l->proto_upvalue_count = l->proto_upvalues = l->proto_locals = LAYOUT_ABSENT;
   l->function_upvalues = l->function_globals = l->upvalue_value = LAYOUT_ABSENT;
+  l->proto_trace = l->trace_next = l->trace_code = l->trace_code_bytes = LAYOUT_ABSENT;
 }
 
 /* The largest number for a field whose structure ends elsewhere in each layout; 0: for no such field. */
@@ -137,6 +139,7 @@ static uint16_t most_of_layout(const layout_t *known, const char *key) {
   }
   if (strncmp(key, "GCproto.", 8) == 0) most = j->proto_size - (uint32_t)j->pointer;
   if (strcmp(key, "GCproto.sizeuv") == 0) most = j->proto_size - 1u;
+  if (strcmp(key, "GCproto.traces") == 0) most = j->proto_size - 2u;
   if (strcmp(key, "GCfunc.env") == 0 || strcmp(key, "GCupval.v") == 0) most = 128u - j->pointer;
   return (uint16_t)most;
 }
