@@ -292,7 +292,7 @@ local OPTIONAL = "lua_State.savedpc lua_State.size_ci global_State.mainth.l glob
   .. "Node.key_tt Node.val Node.key CallInfo.tailcalls callstatus.tail Proto.k Proto.sizek Proto.locvars Proto.sizelocvars "
   .. "Proto.upvalues Proto.sizeupvalues LocVar.size LocVar.varname LocVar.startpc LocVar.endpc Upvaldesc.size Upvaldesc.name "
   .. "CallInfo.base CallInfo.nextraargs callstatus.tail_else Proto.numparams Proto.maxstacksize GCproto.k GCproto.sizeuv "
-  .. "GCproto.uvinfo GCproto.varinfo GCfunc.uvptr GCfunc.env GCupval.v "
+  .. "GCproto.uvinfo GCproto.varinfo GCproto.traces GCtrace.nextroot GCtrace.mcode GCtrace.szmcode GCfunc.uvptr GCfunc.env GCupval.v "
   .. "CallInfo.previous Closure.isC Proto.abslineinfo Proto.sizeabslineinfo TString.shrlen TString.long tag.light "
 
 t.test("a_block_that_lacks_a_field", function()
