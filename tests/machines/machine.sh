@@ -85,7 +85,7 @@ make_initrd() {
 in_machine() {
   local kernel=$1 files=$2 inside=$3 console=$4 counted_passed counted_failed _
   shift 4
-  timeout $most_seconds "$@" -accel tcg,thread=multi -smp 2 -nographic -monitor none -no-reboot \
+  timeout $most_seconds "$@" -smp 2 -nographic -monitor none -no-reboot \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$kernel/initrd.gz" \
     -append "console=$console quiet panic=-1 luapulse.folder=$PWD luapulse.inside=$inside" \
     -virtfs "local,path=$files,mount_tag=files,security_model=none,readonly=on,multidevs=remap" \
