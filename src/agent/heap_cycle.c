@@ -2,6 +2,8 @@
 /* Counting collections; see heap_cycle.h. */
 #include "agent/heap_cycle.h"
 
+#include "agent/walk_setup.h"
+
 static const char metatable_key = 'm'; /* its address is the key */
 
 static int make_messenger(lua_State *L) {
@@ -13,10 +15,19 @@ static int make_messenger(lua_State *L) {
   return 0;
 }
 
-/* On 5.3 an object is finalized again once it was given its metatable again, which takes no memory. Elsewhere there has to be a new one;
+/* From 5.4 on there are collections that leave out what is old, as a messenger is that was made before the last. Turning them on is a
+ * collection itself, so it is enough to ask in each. */
+static bool leaves_out_the_old(const vm_t *vm) {
+  const layout_t *layout = walk_setup_layout(); /* without one there is no heap profile */
+  if (layout->family != LAYOUT_PUC || layout->language < 54) return false;
+  if (layout->puc.global_gc_kind == LAYOUT_ABSENT) return true; /* for all that is known */
+  return *(const uint8_t *)(uintptr_t)(vm->global + layout->puc.global_gc_kind) != 0;
+}
+
+/* From 5.3 on an object is finalized again once it was given its metatable again, which takes no memory. Else there has to be a new one;
  * without memory for it the count stands still. */
 static void send_again(lua_State *L, vm_t *vm) {
-  if (lv_finalize_again(L, 1)) return;
+  if (!leaves_out_the_old(vm) && lv_finalize_again(L, 1)) return;
   bool was_inside =
       atomic_exchange_explicit(&vm->inside, true, memory_order_relaxed); /* what it takes is the profiler's */
   lv_protected_call(L, make_messenger, vm);

@@ -115,7 +115,7 @@ lua_State *lv_main_thread(lua_State *L) {
 #endif
 
 bool lv_finalize_again(lua_State *L, int index) {
-#if LUA_VERSION_NUM == 503
+#if LUA_VERSION_NUM >= 503
   index = lv_absindex(L, index);
   lua_getmetatable(L, index);
   lua_setmetatable(L, index); /* which is what marks it */

@@ -34,8 +34,8 @@ bool lv_check_stack(lua_State *L, int size);
 
 size_t lv_rawlen(lua_State *L, int index);
 int lv_absindex(lua_State *L, int index);
-/* Has the userdata at the index, whose finalizer runs, finalized once more in the next collection. False where Lua does not do that: up to
- * 5.2 and on LuaJIT not at all, from 5.4 on not in collections of the young, for it is old by then. Takes no memory, raises nothing. */
+/* Has the userdata at the index, whose finalizer runs, finalized once more when it is collected again. False where Lua does not do
+ * that: up to 5.2 and on LuaJIT. Takes no memory, raises nothing. */
 bool lv_finalize_again(lua_State *L, int index);
 void *lv_newuserdata(lua_State *L, size_t size);
 void lv_setfuncs(lua_State *L, const luaL_Reg *functions); /* into the table on top */
