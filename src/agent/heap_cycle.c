@@ -20,8 +20,11 @@ static int make_messenger(lua_State *L) {
 static bool leaves_out_the_old(const vm_t *vm) {
   const layout_t *layout = walk_setup_layout(); /* without one there is no heap profile */
   if (layout->family != LAYOUT_PUC || layout->language < 54) return false;
-  if (layout->puc.global_gc_kind == LAYOUT_ABSENT) return true; /* for all that is known */
-  return *(const uint8_t *)(uintptr_t)(vm->global + layout->puc.global_gc_kind) != 0;
+  /* It is loaded, and a layout that somebody gave may be wrong: where the main thread is was checked, and what lies before it is there. */
+  const layout_puc_t *l = &layout->puc;
+  uint16_t checked = l->global_main != LAYOUT_ABSENT ? l->global_main : l->global_main_inside;
+  if (checked == LAYOUT_ABSENT || l->global_gc_kind >= checked) return true; /* for all that is known */
+  return *(const uint8_t *)(uintptr_t)(vm->global + l->global_gc_kind) != 0;
 }
 
 /* From 5.3 on an object is finalized again once it was given its metatable again, which takes no memory. Else there has to be a new one;
