@@ -236,6 +236,13 @@ static bool is_stack(const walk_t *walk, uint64_t address) {
   return false;
 }
 
+/* A call record, or a larger stack. */
+static bool is_room_for_calls(const walk_t *walk, const heap_request_t *request) {
+  if (walk->layout->family != LAYOUT_PUC) return false;
+  if (request->address != 0) return is_stack(walk, request->address);
+  return request->new_size == walk->layout->puc.ci_size && walk->allocating.type == 0;
+}
+
 /* Who allocates, when it is not the function that runs: the parser, the collector, the table of strings. 0: nobody else. */
 static live_ref_t actor(heap_t *heap, const heap_request_t *request, walk_reason_t reason) {
   vm_t *vm = heap->vm;
@@ -248,6 +255,7 @@ static live_ref_t actor(heap_t *heap, const heap_request_t *request, walk_reason
     return shrinks ? vm->collector_function : w->string_table_function;
   if (makes_string_table(vm, request)) return w->string_table_function;
   if (shrinks && is_stack(walk, request->address)) return vm->collector_function;
+  if (is_room_for_calls(walk, request) && walk_prepares_finalizers(walk)) return vm->collector_function;
   uint32_t top = reason == WALK_OK ? walk->frames[0].kind : WALK_C;
   if (walk->state_count == 0 || top == WALK_LUA || top == WALK_COLLECTOR) return 0;
   uint64_t source = walk_parsing(walk);

@@ -234,6 +234,7 @@ static bool make_puc(const making_t *m, char *name, size_t size) {
   puc->status_finalizer = finalizer_bit(m);
   puc->status_tail = puc->ci_status != LAYOUT_ABSENT ? tail_bit(m) : LAYOUT_ABSENT;
   puc->table_array_tags = array_tags(m);
+  if (puc->global_gc_stop == LAYOUT_ABSENT) puc->global_waiting = LAYOUT_ABSENT; /* says nothing without it */
   const layout_t *known;
   for (size_t i = 0; (known = layout_known(i)) != NULL; i++) {
     if (known->family != LAYOUT_PUC || known->language != m->layout->language) continue;

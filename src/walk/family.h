@@ -46,6 +46,7 @@ WALK_PLACE bool luajit_frames_above(walk_t *walk, const walk_state_t *state, uin
 WALK_PLACE bool puc_frame(walk_t *walk, const walk_state_t *state, uint64_t call, bool top,
                           walk_frame_t *frame);
 WALK_PLACE uint64_t puc_parsing(walk_t *walk, const walk_state_t *state);
+WALK_PLACE bool puc_prepares_finalizers(walk_t *walk, uint64_t global);
 WALK_PLACE uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
 /* True when the coroutine runs a finalizer, as far as can be told. */
 WALK_PLACE bool puc_finalizes(walk_t *walk, const walk_state_t *state);

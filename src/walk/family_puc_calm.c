@@ -4,8 +4,9 @@
 #include "walk/family_puc.h"
 
 enum {
-  PARSER_SLOTS = 64,     /* looked at for what the parser has put there */
-  ALLOCATOR_BYTES = 2048 /* of native stack between the allocator and the VM that called it, at most */
+  PARSER_SLOTS = 64,      /* looked at for what the parser has put there */
+  PARSER_NODES = 1 << 18, /* of its table */
+  ALLOCATOR_BYTES = 2048  /* of native stack between the allocator and the VM that called it, at most */
 };
 
 /* -- the pc ------------------------------------------------------------------------------------------------------ */
@@ -132,27 +133,81 @@ uint64_t puc_allocating_pc(walk_t *walk, const walk_state_t *state, const walk_p
 
 /* -- the parser ------------------------------------------------------------------------------------------------- */
 
-/* What the parser keeps in stack slots: 5.1 the prototype it makes, later ones its closure, whose first upvalue is set last. */
-static uint64_t source_in_slot(walk_t *walk, uint64_t slot) {
+static uint64_t source_of_proto(walk_t *walk, uint64_t proto) {
+  uint64_t source = 0;
+  return walk_read(walk->memory, &source, proto + walk->layout->puc.proto_source, 8, WALK_LIVE) ? source : 0;
+}
+
+/* Of a closure that the parser makes: its first upvalue is set last. */
+static uint64_t source_of_closure(walk_t *walk, uint64_t closure) {
   const layout_puc_t *l = &walk->layout->puc;
   uint8_t bytes[CLOSURE_BYTES];
-  uint64_t proto, source = 0;
+  uint64_t upvalue = 0;
+  if (!walk_read(walk->memory, bytes, closure, l->closure_proto + 8, WALK_LIVE)) return 0;
+  uint64_t proto = bytes_u64(bytes, l->closure_proto);
+  if (proto == 0 || bytes[l->closure_tag + (l->closure_is_c != LAYOUT_ABSENT ? 3 : 2)] == 0)
+    return 0; /* upvalues: a chunk has at least one */
+  walk_read(walk->memory, &upvalue, closure + l->closure_proto + 8, 8, WALK_LIVE);
+  return upvalue == 0 ? source_of_proto(walk, proto) : 0;
+}
+
+/* A node of the parser's table has an object as its key and its value. *others is set by what such a table does not have. */
+static uint64_t source_in_node(walk_t *walk, uint64_t node, bool *others) {
+  enum { TYPE = 0x0f, TAG = 8 };
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t value[SLOT_BYTES], key_tag;
+  uint64_t key;
+  if (!walk_read(walk->memory, value, node + l->node_value, TAG + 1, WALK_LIVE) ||
+      !walk_read(walk->memory, &key, node + l->node_key, sizeof key, WALK_LIVE) ||
+      !walk_read(walk->memory, &key_tag, node + l->node_key_tag, 1, WALK_LIVE)) {
+    *others = true;
+    return 0;
+  }
+  if ((value[TAG] & TYPE) == 0) return 0; /* nil: not taken, or no longer */
+  *others = key != bytes_u64(value, 0) || key_tag != value[TAG];
+  return !*others && key_tag == l->tag_lua ? source_of_closure(walk, key) : 0;
+}
+
+/* From 5.5.1 on the parser keeps in one table what it makes, and its closure is among that. Where it was found is remembered. */
+static uint64_t source_in_table(walk_t *walk, uint64_t table) {
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t log_nodes;
+  uint32_t array_count;
+  uint64_t nodes, metatable;
+  bool others = false;
+  if (l->table_nodes == LAYOUT_ABSENT || l->table_log_nodes == LAYOUT_ABSENT ||
+      l->table_array_count == LAYOUT_ABSENT || l->table_metatable == LAYOUT_ABSENT ||
+      l->node_size == LAYOUT_ABSENT || l->node_value == LAYOUT_ABSENT || l->node_key == LAYOUT_ABSENT ||
+      l->node_key_tag == LAYOUT_ABSENT)
+    return 0;
+  if (!walk_read(walk->memory, &array_count, table + l->table_array_count, sizeof array_count, WALK_LIVE) ||
+      !walk_read(walk->memory, &metatable, table + l->table_metatable, sizeof metatable, WALK_LIVE) ||
+      !walk_read(walk->memory, &nodes, table + l->table_nodes, sizeof nodes, WALK_LIVE) ||
+      !walk_read(walk->memory, &log_nodes, table + l->table_log_nodes, 1, WALK_LIVE))
+    return 0;
+  if (array_count != 0 || metatable != 0 || log_nodes > 24) return 0;
+  uint32_t count = (uint32_t)1 << log_nodes;
+  uint64_t last = walk->parser_node, from_first = last - nodes, source = 0;
+  if (last >= nodes && from_first / l->node_size < count && from_first % l->node_size == 0)
+    source = source_in_node(walk, last, &others);
+  for (uint32_t i = 0; i < count && i < PARSER_NODES && source == 0 && !others; i++) {
+    walk->parser_node = nodes + (uint64_t)i * l->node_size;
+    source = source_in_node(walk, walk->parser_node, &others);
+  }
+  return source;
+}
+
+/* What the parser keeps in stack slots: 5.1 the prototype it makes, later ones its closure, 5.5.1 its table. */
+static uint64_t source_in_slot(walk_t *walk, uint64_t slot) {
+  enum { TABLE_55 = 69 };
+  const layout_puc_t *l = &walk->layout->puc;
+  uint8_t bytes[SLOT_BYTES];
   if (!walk_read(walk->memory, bytes, slot, SLOT_BYTES, WALK_LIVE)) return 0;
   uint32_t tag = l->tag_bytes == 1 ? bytes[8] : bytes_u32(bytes, 8);
-  proto = bytes_u64(bytes, 0);
-  if (walk->layout->language == 51) {
-    if (tag != l->tag_proto) return 0;
-  } else {
-    if (tag != l->tag_lua || !walk_read(walk->memory, bytes, proto, l->closure_proto + 8, WALK_LIVE))
-      return 0;
-    uint64_t upvalue = 0, closure = proto;
-    proto = bytes_u64(bytes, l->closure_proto);
-    if (proto == 0 || bytes[l->closure_tag + (l->closure_is_c != LAYOUT_ABSENT ? 3 : 2)] == 0)
-      return 0; /* upvalues: a chunk has at least one */
-    walk_read(walk->memory, &upvalue, closure + l->closure_proto + 8, 8, WALK_LIVE);
-    if (upvalue != 0) return 0;
-  }
-  return walk_read(walk->memory, &source, proto + l->proto_source, 8, WALK_LIVE) ? source : 0;
+  uint64_t object = bytes_u64(bytes, 0);
+  if (walk->layout->language == 51) return tag == l->tag_proto ? source_of_proto(walk, object) : 0;
+  if (tag == l->tag_lua) return source_of_closure(walk, object);
+  return walk->layout->language == 55 && tag == TABLE_55 ? source_in_table(walk, object) : 0;
 }
 
 uint64_t puc_parsing(walk_t *walk, const walk_state_t *state) {
@@ -170,6 +225,27 @@ uint64_t puc_parsing(walk_t *walk, const walk_state_t *state) {
     if (source != 0) return source;
   }
   return 0;
+}
+
+/* -- the collector ------------------------------------------------------------------------------------------------ */
+
+/* From 5.4.9 and 5.5.1 on it makes sure of call records and of slots before it calls finalizers: in the midst of a step, or at the end of a
+ * collection of the young, after which none would be left waiting. */
+bool puc_prepares_finalizers(walk_t *walk, uint64_t global) {
+  enum { GENERATIONAL = 1 };
+  const layout_puc_t *l = &walk->layout->puc;
+  /* A layout that somebody gave may be wrong: where the main thread is was checked, and what lies before it is there. */
+  uint16_t checked = l->global_main != LAYOUT_ABSENT ? l->global_main : l->global_main_inside;
+  uint64_t waiting = 0;
+  uint8_t stops = 0, kind = 0;
+  if (checked == LAYOUT_ABSENT || l->global_waiting > checked - sizeof waiting ||
+      l->global_gc_kind >= checked || l->global_gc_stop >= checked)
+    return false;
+  if (!walk_read(walk->memory, &waiting, global + l->global_waiting, sizeof waiting, WALK_LIVE) ||
+      waiting == 0)
+    return false;
+  return (walk_read(walk->memory, &stops, global + l->global_gc_stop, 1, WALK_LIVE) && stops != 0) ||
+         (walk_read(walk->memory, &kind, global + l->global_gc_kind, 1, WALK_LIVE) && kind == GENERATIONAL);
 }
 
 /* -- one call ---------------------------------------------------------------------------------------------------- */

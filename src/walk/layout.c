@@ -112,6 +112,7 @@ static const char *outside_puc(const layout_puc_t *l) {
       {"global_State.gcstate", l->global_gc_state, 1, GLOBAL_MOST},
       {"global_State.gckind", l->global_gc_kind, 1, GLOBAL_MOST},
       {"global_State.gcstopem", l->global_gc_stop, 1, GLOBAL_MOST},
+      {"global_State.tobefnz", l->global_waiting, 8, GLOBAL_MOST},
       {"lua_State.l_gt", l->state_globals, VALUE, STATE_MOST},
       {"global_State.l_registry", l->global_registry, VALUE, GLOBAL_MOST},
       {"CallInfo.tailcalls", l->ci_tail_calls, 4, l->ci_size},

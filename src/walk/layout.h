@@ -43,6 +43,7 @@ typedef enum { LAYOUT_PUC, LAYOUT_LUAJIT } layout_family_t;
   F(global_gc_kind, "global_State.gckind", true)     /* a byte: incremental, generational */                \
   F(global_gc_stop, "global_State.gcstopem",                                                                \
     true) /* 5.4.3: a byte, not 0 while the collector takes a step */                                       \
+  F(global_waiting, "global_State.tobefnz", true)     /* 5.4.3: first of what waits for its finalizer */    \
   F(global_registry, "global_State.l_registry", true) /* a value */                                         \
   F(ci_size, "CallInfo.size", false)                                                                        \
   F(ci_func, "CallInfo.func", false)                                                                        \

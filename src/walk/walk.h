@@ -243,6 +243,8 @@ typedef struct walk {
     uint32_t hash;
   } marked; /* last, in this walk */
 
+  uint64_t parser_node; /* calm, PUC: where in its table the parser's closure was last */
+
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
   walk_origin_t origin;
   walk_vmstate_t vmstate;
@@ -302,6 +304,9 @@ WALK_PLACE uint64_t walk_body_offset(const layout_t *layout); /* from the bottom
 /* The name of the chunk that is being compiled by the coroutine found first, a string object; 0 when none is, as far as can be
  * told. Calm walks only. */
 WALK_PLACE uint64_t walk_parsing(walk_t *walk);
+/* PUC Lua from 5.4.9 and 5.5.1 on: the collector is about to call finalizers, and none of them runs yet: what call records and stacks need
+ * is for them. Calm walks only. */
+WALK_PLACE bool walk_prepares_finalizers(walk_t *walk);
 
 WALK_PLACE const char *walk_reason_name(walk_reason_t reason);
 

@@ -12,6 +12,11 @@ uint64_t walk_parsing(walk_t *walk) {
   return is_puc(walk) ? puc_parsing(walk, state) : luajit_parsing(walk, state);
 }
 
+bool walk_prepares_finalizers(walk_t *walk) {
+  return walk->calm && walk->state_count > 0 && is_puc(walk) && !walk->collector_marked &&
+         puc_prepares_finalizers(walk, walk->states[0].global);
+}
+
 bool walk_proto(walk_t *walk, uint64_t proto, walk_trust_t trust, walk_proto_t *out) {
   return is_puc(walk) ? puc_proto(walk, proto, trust, out) : luajit_proto(walk, proto, trust, out);
 }

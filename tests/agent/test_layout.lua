@@ -286,7 +286,7 @@ end)
 local OPTIONAL = "lua_State.savedpc lua_State.size_ci global_State.mainth.l global_State.GCdebt global_State.totalbytes "
   .. "lua_State.top lua_State.allowhook global_State.strt.hash CallInfo.callstatus callstatus.fin "
   .. "global_State.hookmask global_State.str.tab lua_State.status global_State.allgc global_State.currentwhite "
-  .. "global_State.gc.root global_State.gc.currentwhite global_State.gcstate global_State.gckind global_State.gcstopem global_State.gc.state "
+  .. "global_State.gc.root global_State.gc.currentwhite global_State.gcstate global_State.gckind global_State.gcstopem global_State.tobefnz global_State.gc.state "
   .. "lua_State.l_gt lua_State.env global_State.l_registry global_State.registrytv Table.lsizenode Table.node Table.array "
   .. "Table.sizearray Table.arraytags Table.metatable GCtab.node GCtab.hmask GCtab.metatable Node.size Node.i_val Node.key_val "
   .. "Node.key_tt Node.val Node.key CallInfo.tailcalls callstatus.tail Proto.k Proto.sizek Proto.locvars Proto.sizelocvars "

@@ -28,7 +28,7 @@ test_every_runtime() {
       lua5.1) grep -qE '^  layout +"Lua 5.1.3-5.1.5", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.2) grep -qE '^  layout +"Lua 5.2.4", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.3) grep -qE '^  layout +"Lua 5.3.3-5.3.6", known to LuaPulse$' out || fail "$(cat out)" ;;
-      lua5.4) grep -qE '^  layout +"Lua 5.4.3-5.4.8", known to LuaPulse$' out || fail "$(cat out)" ;;
+      lua5.4) grep -qE '^  layout +"Lua 5.4.3-5.4.9", known to LuaPulse$' out || fail "$(cat out)" ;;
       luajit) grep -qE '^  layout +"[^"]*LuaJIT 2.1[^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
       luajit-gc32) grep -qE '^  layout +"LuaJIT 2.1.0-beta3, GC32", known to LuaPulse$' out || fail "$(cat out)" ;;
     esac
@@ -216,7 +216,7 @@ test_layout_of_a_file() {
   until_printed ready
   status "$luapulse" probe -p "$pid" --layout own.layout
   same "$status" 0 "status: $(cat err)"
-  grep -qE '^  layout +"Lua 5.4.3-5.4.8", given by --layout$' out || fail "$(cat out)"
+  grep -qE '^  layout +"Lua 5.4.3-5.4.9", given by --layout$' out || fail "$(cat out)"
   status "$luapulse" dump -p "$pid" --layout own.layout
   same "$status" 0 "status: $(cat err)"
   has out "leaf"

@@ -232,6 +232,7 @@ typedef struct global_State {
   byte_t currentwhite, gcstate;
 #if SHAPE != 51
   byte_t gckind, gcstopem;
+  void *tobefnz;
 #endif
   struct {
     void *value;
@@ -302,7 +303,7 @@ int main(void) {
   SIZE("TString.contents", TString);
 #else
   PLACE(global_State, GCdebt), PLACE(global_State, gckind), PLACE(global_State, gcstopem),
-      PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
+      PLACE(global_State, tobefnz), PLACE(CallInfo, previous), PLACE(CallInfo, callstatus);
   PLACE(TString, tt), PLACE(TString, shrlen);
   AT("CallInfo.savedpc", CallInfo, u.l.savedpc), AT("TString.len", TString, u.lnglen);
   PLACE(TString, contents), PLACE(Proto, abslineinfo), PLACE(Proto, sizeabslineinfo);
