@@ -23,13 +23,20 @@ ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DLUAPULSE_VERSION='"$(VERSION)"' $(WARN) 
   -fno-omit-frame-pointer -Iinclude -Isrc -I$(B)/gen -MMD -MP $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
 ALL_LDFLAGS = $(LDFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
-# Lua versions that pkg-config knows; LUA_INCDIR=… adds the version whose headers are there (5.5 has no Debian package yet).
+# Lua versions that pkg-config knows, 5.5 out of the packages of a later Debian, once the tests have had them unpacked (scripts/newer), and by
+# LUA_INCDIR=… the version whose headers are there.
 LUA_INCDIR ?=
 LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4 5.5,$(if $(shell pkg-config --exists lua$(v) 2>/dev/null && echo y),$(v)))
 LUA_GIVEN := $(if $(LUA_INCDIR),$(shell scripts/lua-version '$(LUA_INCDIR)'))
 $(if $(LUA_INCDIR),$(if $(LUA_GIVEN),,$(error LUA_INCDIR=$(LUA_INCDIR): there is no lua.h that compiles; name the folder it is in)))
-LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN))
-lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(shell pkg-config --cflags lua$(1)))
+NEWER := build/newer/$(MACHINE)
+NEWER_LIB := $(if $(wildcard $(NEWER)/complete),$(wildcard $(NEWER)/usr/lib/*-linux-gnu))
+LUA_NEWER := $(filter-out $(LUA_FOUND) $(LUA_GIVEN),$(if $(NEWER_LIB),5.5))
+LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN) $(LUA_NEWER))
+newer_cflags = -I$(NEWER)/usr/include/$(1) -I$(NEWER)/usr/include/$(notdir $(NEWER_LIB))
+newer_libs = -rdynamic $(NEWER_LIB)/lib$(1).a -lm -ldl
+lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(if $(filter $(1),$(LUA_NEWER)),$(call newer_cflags,lua$(1)),$(shell pkg-config --cflags lua$(1))))
+lua_libs = $(if $(filter $(1),$(LUA_NEWER)),$(call newer_libs,lua$(1)),$(shell pkg-config --libs lua$(1)))
 
 PROFILE := $(wildcard src/profile/*.c)
 # What only the command needs (reading) stays out of the agent, which others must load.
@@ -62,6 +69,7 @@ deps:
 	@LUA_INCDIR="$(LUA_INCDIR)" scripts/deps build
 test-deps:
 	@LUA_INCDIR="$(LUA_INCDIR)" scripts/deps build test
+	@scripts/newer
 
 # The command is one file that can be copied to another machine: libraries are linked statically where they are there so.
 lib = $(if $(findstring /,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
@@ -127,7 +135,7 @@ demo: deps
 	@echo '  go tool pprof -http=: demo.pb.gz'
 
 bench: test-deps
-	@$(MAKE) --no-print-directory $(CORES) build $(GC32:%=$(B)/tests/bin/%)
+	@$(MAKE) --no-print-directory $(CORES) build $(INTERPRETERS)
 	@bench/accuracy
 	@echo
 	@$(CC) -O2 -o build/ticks bench/ticks.c && build/ticks 100 && build/ticks 1000
@@ -177,10 +185,13 @@ SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 THREADED  := threads tracing heap_threads life wall host_state
-# LuaJIT with 32-bit references, which x86-64 alone has, is packaged for TeX, as a library: it gets an interpreter of ours.
+# These get an interpreter of ours: LuaJIT with 32-bit references, which x86-64 alone has and which is packaged for TeX, as a library; and Lua 5.5
+# where no lua5.5 goes with its headers.
 GC32      := $(if $(filter x86_64,$(MACHINE)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
+LUA55     := $(if $(LUA_NEWER),lua5.5,$(if $(filter 5.5,$(LUA_FOUND)),$(if $(shell command -v lua5.5),,lua5.5)))
+INTERPRETERS := $(patsubst %,$(B)/tests/bin/%,$(GC32) $(LUA55))
 
-tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(GC32:%=$(B)/tests/bin/%)
+tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(INTERPRETERS)
 	@:
 
 # of the agent, what has no Lua in it
@@ -189,11 +200,11 @@ LUALESS := $(patsubst %,$(B)/obj/agent/%.o,rate_limit heap_filter tick_weight)
 $(B)/tests/unit/%: tests/unit/%.c $(LUALESS) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
-# Hosts that embed Lua, as a user's program would: the static library and Debian's liblua.
+# Hosts that embed Lua, as a user's program would: our static library and Debian's liblua.
 $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d $(call lua_cflags,$(HOST_LUA)) -o $@ $(filter %.c %.a,$^) \
-	  $$(pkg-config --libs lua$(HOST_LUA)) $(TEST_LIBS)
+	  $(call lua_libs,$(HOST_LUA)) $(TEST_LIBS)
 # Programs that write profiles for tests to read.
 $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)
@@ -201,12 +212,15 @@ $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c
 $(B)/tests/attach/verify: tests/attach/verify.c $(CORE_OBJ) $(call obj,$(ATTACH))
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
-# Like the interpreters of packages they have no sanitizer in them. The static one is for tests that strip and rename it.
-$(B)/tests/bin/luajit-gc32: GC32_LIBS = $$(pkg-config --libs texluajit)
-$(B)/tests/bin/luajit-gc32-static: GC32_LIBS = -rdynamic -l:libtexluajit.a -lm -ldl
-$(GC32:%=$(B)/tests/bin/%): tests/runtime/luajit.c
+# Like the interpreters of packages they have no sanitizer in them. The static one of GC32 is for tests that strip and rename it.
+$(GC32:%=$(B)/tests/bin/%): INTERPRETER_CFLAGS = $$(pkg-config --cflags texluajit)
+$(B)/tests/bin/luajit-gc32: INTERPRETER_LIBS = $$(pkg-config --libs texluajit)
+$(B)/tests/bin/luajit-gc32-static: INTERPRETER_LIBS = -rdynamic -l:libtexluajit.a -lm -ldl
+$(B)/tests/bin/lua5.5: INTERPRETER_CFLAGS = $(call lua_cflags,5.5)
+$(B)/tests/bin/lua5.5: INTERPRETER_LIBS = $(call lua_libs,5.5)
+$(INTERPRETERS): tests/runtime/interpreter.c
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 $(WARN) $(CFLAGS) $(LDFLAGS) $$(pkg-config --cflags texluajit) -o $@ $< $(GC32_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 $(WARN) $(CFLAGS) $(LDFLAGS) $(INTERPRETER_CFLAGS) -o $@ $< $(INTERPRETER_LIBS)
 # Records memory of real interpreters for the tests of src/walk; see tests/walk/record-all.
 walk-record: $(B)/tests/walk/record
 	@:

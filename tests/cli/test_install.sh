@@ -48,7 +48,7 @@ test_without_apt_the_missing_are_named() {
   for name in gcc pkg-config protobuf-c-compiler zlib1g-dev; do has err $name; done
 }
 test_lua_incdir_builds_for_those_headers() {
-  # no Debian package has 5.5: the mechanism is shown with a copy of 5.4's headers
+  # headers that pkg-config does not know of
   cp -r /usr/include/lua5.4 headers
   mkdir copy
   tar -C "$root" --exclude=./build --exclude=./.git -c . | tar -C copy -x || fail "copy"

@@ -5,33 +5,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 PATH=$PATH:/usr/sbin:/sbin
 most_seconds=3600 # for one machine: beyond that it has hung
 passed=0 failed=0
+source scripts/packages.sh
 
 die() {
   echo "tests/machines: $*" >&2
   exit 2
-}
-
-# What apt knows may be old, or nothing at all.
-update() {
-  if [ "$(id -u)" -eq 0 ] || [ -n "${APT_CONFIG:-}" ]; then apt-get -qq update; else sudo apt-get -qq update; fi
-}
-
-# download FOLDER PACKAGE…: Debian's packages, as files there
-download() {
-  local folder=$1
-  shift
-  mkdir -p "$folder" && (cd "$folder" && { apt-get -qq download "$@" || { update && apt-get -qq download "$@"; }; }) >"$folder.apt" 2>&1 ||
-    { cat "$folder.apt" >&2; return 1; }
-}
-
-# unpacked FOLDER PACKAGE…: their files are in the folder then, but nothing of what their scripts would do is done
-unpacked() {
-  local folder=$1 file
-  shift
-  [ -e "$folder/complete" ] && return
-  rm -rf "$folder" "$folder.packages" && mkdir -p "$folder" && download "$folder.packages" "$@" || return 1
-  for file in "$folder.packages"/*.deb; do dpkg-deb -x "$file" "$folder" || return 1; done
-  rm -r "$folder.packages" && touch "$folder/complete"
 }
 
 # What a kernel starts: it has no disk, and mounts the files it is given, with folders of its own where tests write.
