@@ -36,7 +36,7 @@ static void marks_of_every_lua(void **state) {
       {BYTES("\0LuaJIT 2.1.0-beta3\0"), "LuaJIT 2.1.0-beta3", LAYOUT_LUAJIT, 51},
       {BYTES("\0LuaJIT 2.1.1700008891 -- Copyright"), "LuaJIT 2.1.1700008891", LAYOUT_LUAJIT, 51},
       {BYTES("\0Lua 5.3\0"), "Lua 5.3", LAYOUT_PUC, 53},
-      {BYTES("\"OpenResty LuaJIT 2.1-20211210 and later\""), NULL, 0, 0},
+      {BYTES("\"OpenResty LuaJIT 2.1-20211210 to 20240314\""), NULL, 0, 0},
       {BYTES("\"Lua 5.4.3-5.4.9\""), NULL, 0, 0},
       {BYTES("$LuaVersion: Lua "), NULL, 0, 0},
       {BYTES("$LuaVersion: Lua 5.9.1 "), NULL, 0, 0},
