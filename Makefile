@@ -18,25 +18,23 @@ Q := $(if $(filter 0,$(V)),@)
 say = $(if $(filter 0,$(V)),@printf '  %-8s %s\n' '$(1)' '$(2)')
 
 WARN   := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wmissing-prototypes -Wstrict-prototypes
-CFLAGS ?= -O2 -g
+# Sanitizers are for the tests: code that is compiled in half the time, and told of by lines, will do. It warns of texts that are cut on purpose.
+CFLAGS ?= $(if $(SANITIZE),-O1 -g1 -Wno-format-truncation,-O2 -g)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DLUAPULSE_VERSION='"$(VERSION)"' $(WARN) $(CFLAGS) -fPIC -fvisibility=hidden \
   -fno-omit-frame-pointer -Iinclude -Isrc -I$(B)/gen -MMD -MP $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
 ALL_LDFLAGS = $(LDFLAGS) $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
-# Lua versions that pkg-config knows, 5.5 out of the packages of a later Debian, once the tests have had them unpacked (scripts/newer), and by
-# LUA_INCDIR=… the version whose headers are there.
+# pkg-config, which knows last of what scripts/newer has unpacked for the tests. Who compiles for another machine says all of it.
+PKG := $(if $(PKG_CONFIG_LIBDIR),,PKG_CONFIG_PATH='$(PKG_CONFIG_PATH):$(shell pkg-config --variable pc_path pkg-config 2>/dev/null):$(CURDIR)/build/newer/$(MACHINE)/pkgconfig') pkg-config
+known = $(if $(shell $(PKG) --exists $(1) 2>/dev/null && echo y),$(1))
+
+# Lua versions that it knows; LUA_INCDIR=… adds the version whose headers are there.
 LUA_INCDIR ?=
-LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4 5.5,$(if $(shell pkg-config --exists lua$(v) 2>/dev/null && echo y),$(v)))
+LUA_FOUND := $(foreach v,5.1 5.2 5.3 5.4 5.5,$(if $(call known,lua$(v)),$(v)))
 LUA_GIVEN := $(if $(LUA_INCDIR),$(shell scripts/lua-version '$(LUA_INCDIR)'))
 $(if $(LUA_INCDIR),$(if $(LUA_GIVEN),,$(error LUA_INCDIR=$(LUA_INCDIR): there is no lua.h that compiles; name the folder it is in)))
-NEWER := build/newer/$(MACHINE)
-NEWER_LIB := $(if $(wildcard $(NEWER)/complete),$(wildcard $(NEWER)/usr/lib/*-linux-gnu))
-LUA_NEWER := $(filter-out $(LUA_FOUND) $(LUA_GIVEN),$(if $(NEWER_LIB),5.5))
-LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN) $(LUA_NEWER))
-newer_cflags = -I$(NEWER)/usr/include/$(1) -I$(NEWER)/usr/include/$(notdir $(NEWER_LIB))
-newer_libs = -rdynamic $(NEWER_LIB)/lib$(1).a -lm -ldl
-lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(if $(filter $(1),$(LUA_NEWER)),$(call newer_cflags,lua$(1)),$(shell pkg-config --cflags lua$(1))))
-lua_libs = $(if $(filter $(1),$(LUA_NEWER)),$(call newer_libs,lua$(1)),$(shell pkg-config --libs lua$(1)))
+LUAS := $(sort $(LUA_FOUND) $(LUA_GIVEN))
+lua_cflags = $(if $(filter $(1),$(LUA_GIVEN)),-I$(LUA_INCDIR),$(shell $(PKG) --cflags lua$(1)))
 
 PROFILE := $(wildcard src/profile/*.c)
 # What only the command needs (reading) stays out of the agent, which others must load.
@@ -45,6 +43,9 @@ FORMAT  := $(filter-out $(READERS),$(wildcard src/format/*.c))
 NAME    := $(wildcard src/name/*.c)
 WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
+# of it, what has no Lua in it, and is the same for all of them
+LUALESS := $(patsubst %,src/agent/%.c,budget heap_filter heap_links heap_trail loader perf_clock rate_limit rest seccomp stopwatch symbol system_call \
+  thread_state tick_event tick_signal tick_weight ticker undrained vm_index)
 ATTACH  := $(wildcard src/attach/*.c) src/attach/bpf/programs.c
 CLI     := $(wildcard src/cli/*.c)
 
@@ -107,15 +108,16 @@ $(B)/obj/attach/bpf/programs.o: $(B)/gen/sampler.skel.h
 $(B)/obj/format/html.o: $(wildcard web/*)
 $(B)/obj/walk/layout_known.o: $(wildcard src/walk/*.layout)
 
+AGENT_OBJ = $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(filter-out $(LUALESS),$(AGENT))) $(call obj,$(LUALESS))
 # One module per Lua version, from one source. It stays mapped for good (nodelete): hooks may point into it.
 define lua_module
 $(B)/obj/lua$(1)/%.o: src/agent/%.c
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $(call lua_cflags,$(1)) -c -o $$@ $$<
-$(B)/lua/$(1)/luapulse.so: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGENT)) $(CORE_OBJ)
+$(B)/lua/$(1)/luapulse.so: $(call AGENT_OBJ,$(1)) $(CORE_OBJ)
 	$$(call say,LINK,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) -shared $$(ALL_LDFLAGS) -Wl,-z,nodelete -Wl,-soname,luapulse$(1).so -o $$@ $$^ -lz -lm -lpthread -ldl -lrt
-$(B)/lib/libluapulse$(1).a: $(patsubst src/agent/%.c,$(B)/obj/lua$(1)/%.o,$(AGENT)) $(CORE_OBJ)
+$(B)/lib/libluapulse$(1).a: $(call AGENT_OBJ,$(1)) $(CORE_OBJ)
 	$$(call say,AR,$$@)
 	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
 endef
@@ -185,26 +187,24 @@ SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 THREADED  := threads tracing heap_threads life wall host_state
-# These get an interpreter of ours: LuaJIT with 32-bit references, which x86-64 alone has and which is packaged for TeX, as a library; and Lua 5.5
-# where no lua5.5 goes with its headers.
-GC32      := $(if $(filter x86_64,$(MACHINE)),$(if $(shell pkg-config --exists texluajit 2>/dev/null && echo y),luajit-gc32 luajit-gc32-static))
-LUA55     := $(if $(LUA_NEWER),lua5.5,$(if $(filter 5.5,$(LUA_FOUND)),$(if $(shell command -v lua5.5),,lua5.5)))
-INTERPRETERS := $(patsubst %,$(B)/tests/bin/%,$(GC32) $(LUA55))
+# These get an interpreter of ours: LuaJIT with 32-bit references, which x86-64 alone has and which is packaged for TeX, as a library; those of a
+# later Debian; and Lua 5.5 where no lua5.5 goes with its headers.
+GC32      := $(if $(filter x86_64,$(MACHINE)),$(if $(call known,texluajit),luajit-gc32 luajit-gc32-static))
+OWN_LUA55 := $(if $(PKG_CONFIG_LIBDIR),,$(if $(LUA_GIVEN)$(filter-out $(CURDIR)/%,$(shell $(PKG) --variable=pcfiledir lua5.5 2>/dev/null)),$(shell command -v lua5.5)))
+NEWER     := $(call known,lua5.4-newer) $(call known,luajit-newer) $(if $(OWN_LUA55),,$(call known,lua5.5))
+INTERPRETERS := $(patsubst %,$(B)/tests/bin/%,$(GC32) $(NEWER))
 
 tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(INTERPRETERS)
 	@:
 
-# of the agent, what has no Lua in it
-LUALESS := $(patsubst %,$(B)/obj/agent/%.o,rate_limit heap_filter tick_weight)
-.SECONDARY: $(LUALESS)
-$(B)/tests/unit/%: tests/unit/%.c $(LUALESS) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
+$(B)/tests/unit/%: tests/unit/%.c $(call obj,$(LUALESS)) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Hosts that embed Lua, as a user's program would: our static library and Debian's liblua.
 $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d $(call lua_cflags,$(HOST_LUA)) -o $@ $(filter %.c %.a,$^) \
-	  $(call lua_libs,$(HOST_LUA)) $(TEST_LIBS)
+	  $$($(PKG) --libs lua$(HOST_LUA)) $(TEST_LIBS)
 # Programs that write profiles for tests to read.
 $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)
@@ -213,14 +213,12 @@ $(B)/tests/attach/verify: tests/attach/verify.c $(CORE_OBJ) $(call obj,$(ATTACH)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Like the interpreters of packages they have no sanitizer in them. The static one of GC32 is for tests that strip and rename it.
-$(GC32:%=$(B)/tests/bin/%): INTERPRETER_CFLAGS = $$(pkg-config --cflags texluajit)
-$(B)/tests/bin/luajit-gc32: INTERPRETER_LIBS = $$(pkg-config --libs texluajit)
-$(B)/tests/bin/luajit-gc32-static: INTERPRETER_LIBS = -rdynamic -l:libtexluajit.a -lm -ldl
-$(B)/tests/bin/lua5.5: INTERPRETER_CFLAGS = $(call lua_cflags,5.5)
-$(B)/tests/bin/lua5.5: INTERPRETER_LIBS = $(call lua_libs,5.5)
+interpreter_of = $(if $(filter luajit-gc32%,$(@F)),texluajit,$(@F))
+INTERPRETER_LIBS = $$($(PKG) --libs $(interpreter_of))
+$(B)/tests/bin/luajit-gc32-static: INTERPRETER_LIBS = -l:libtexluajit.a
 $(INTERPRETERS): tests/runtime/interpreter.c
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 $(WARN) $(CFLAGS) $(LDFLAGS) $(INTERPRETER_CFLAGS) -o $@ $< $(INTERPRETER_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 $(WARN) $(CFLAGS) $(LDFLAGS) $$($(PKG) --cflags $(interpreter_of)) -o $@ $< -rdynamic $(INTERPRETER_LIBS) -lm -ldl
 # Records memory of real interpreters for the tests of src/walk; see tests/walk/record-all.
 walk-record: $(B)/tests/walk/record
 	@:

@@ -11,7 +11,7 @@ refused() { # STATUS MESSAGE ARGUMENTS…: the message is the whole of what is s
 }
 test_every_runtime() {
   local runtime how
-  for runtime in $RUNTIMES; do
+  for runtime in $RUNTIMES $newer; do
     for how in busy wait; do
       start $runtime "$here/known.lua" $how
       until_printed ready
@@ -28,13 +28,14 @@ test_every_runtime() {
       lua5.1) grep -qE '^  layout +"Lua 5.1.3-5.1.5", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.2) grep -qE '^  layout +"Lua 5.2.4", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.3) grep -qE '^  layout +"Lua 5.3.3-5.3.6", known to LuaPulse$' out || fail "$(cat out)" ;;
-      lua5.4) grep -qE '^  layout +"Lua 5.4.3-5.4.9", known to LuaPulse$' out || fail "$(cat out)" ;;
-      luajit) grep -qE '^  layout +"[^"]*LuaJIT 2.1[^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
+      lua5.4*) grep -qE '^  layout +"Lua 5.4.3-5.4.9", known to LuaPulse$' out || fail "$(cat out)" ;;
+      lua5.5) grep -qE '^  layout +"Lua 5.5.0-5.5.1", known to LuaPulse$' out || fail "$(cat out)" ;;
+      luajit | luajit-newer) grep -qE '^  layout +"[^"]*LuaJIT 2.1[^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
       luajit-gc32) grep -qE '^  layout +"LuaJIT 2.1.0-beta3, GC32", known to LuaPulse$' out || fail "$(cat out)" ;;
     esac
     case $runtime in
       luajit*) grep -qE '^  runtime +LuaJIT 2\.1[^ ]*, by its mark in /' out || fail "$(cat out)" ;;
-      *) grep -qE "^  runtime +Lua ${runtime#lua}\.[0-9], by its mark in /" out || fail "$(cat out)" ;;
+      *) runtime=${runtime%-newer} && grep -qE "^  runtime +Lua ${runtime#lua}\.[0-9], by its mark in /" out || fail "$(cat out)" ;;
     esac
     grep -qE "^  needs +kernel [0-9.]+: has bpf_loop, which came with 5.17$" out || grep -q "lacks bpf_loop" out || fail "the kernel: $(cat out)"
     has out "perf_event_paranoid is"
@@ -46,7 +47,7 @@ test_idle_hosts() {
   local version jit
   jit=$(ldconfig -p | sed -n 's/.*libluajit-5\.1\.so\.2 .*x86-64.* => //p' | head -n 1)
   [ -n "$jit" ] || fail "there is no libluajit-5.1.so.2"
-  for version in 5.1 5.2 5.3 5.4 jit ${gc32:+texluajit}; do
+  for version in 5.1 5.2 5.3 5.4 ${lua55#lua} jit ${gc32:+texluajit}; do
     case $version in
       jit) set -- $(pkg-config --cflags lua5.1) "$jit" ;; # the interface is that of 5.1
       texluajit) set -- $(pkg-config --cflags --libs texluajit) ;;
@@ -69,7 +70,7 @@ test_idle_hosts() {
 }
 test_files() {
   local runtime
-  for runtime in lua5.1 lua5.2 lua5.3 lua5.4; do
+  for runtime in lua5.1 lua5.2 lua5.3 lua5.4 $lua55; do
     status "$luapulse" probe "$(command -v $runtime)"
     same "$status" 0 "status: $(cat err)"
     grep -qE "^  runtime +Lua ${runtime#lua}\.[0-9], by its mark at byte [0-9]+$" out || fail "$(cat out)"

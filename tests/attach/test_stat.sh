@@ -102,6 +102,7 @@ host() {
   local archive
   archive=$(pkg-config --variable=libdir lua$1)/liblua$1.a
   [ -f "$archive" ] || archive=/usr/lib/$(${CC:-cc} -dumpmachine)/liblua$1.a
+  [ -f "$archive" ] || archive=$(pkg-config --libs-only-other lua$1 | grep -o '[^ ]*\.a') # that of scripts/newer
   cat >host.c <<'END'
 #include <lauxlib.h>
 #include <lua.h>
@@ -130,14 +131,14 @@ tells_collector() {
   kill -KILL "$pid"
 }
 # Others tell nothing of it; symbols do, where there are any. What the symbols are is a matter of the version, what is done with them one
-# of the engine: both are tried at the first and the last version. The same program without them, which still tells what others may link with, has
+# of the engine: both are tried at the last version. The same program without them, which still tells what others may link with, has
 # to come to the same; and the interpreters as they are installed have to tell.
 test_collector_by_its_code() {
   local engine version by_symbols most
-  for version in 5.1 5.2 5.3 5.4; do
+  for version in 5.1 5.2 5.3 5.4 ${lua55#lua}; do
     host $version -o host$version -Wl,-E -Wl,--whole-archive
     for engine in $ENGINES; do
-      [[ $version == 5.[14] || $engine == "${ENGINES%% *}" ]] || continue
+      [[ $version == "${lua55#lua}" || $engine == "${ENGINES%% *}" ]] || continue
       tells_collector $engine ./host$version
     done
     by_symbols=$(busy collector)
@@ -234,7 +235,7 @@ test_heap_collector_and_coroutines() {
   for runtime in $RUNTIMES; do
     begin "$runtime" known
     rests=pause
-    [ $runtime = lua5.4 ] && rests=gen # which that interpreter sets at its start
+    [[ $runtime == lua5.[45] ]] && rests=gen # which these interpreters set at their start
     heap=$(sed -n 's/^heap //p' "printed.$((${#started[@]} - 1))")
     # a count that takes too long, because this processor was taken away, is broken off
     until_seen "grep -qE '^[0-9:]{8} .* [0-9]+K $rests +37 ' out" stat_it -i 0.2

@@ -5,11 +5,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${BUILD:-build}
 luapulse=$root/$BUILD/luapulse
 PATH=$root/$BUILD/tests/bin:$PATH # interpreters of our own
+export PKG_CONFIG_PATH=${PKG_CONFIG_PATH:-}:$(pkg-config --variable pc_path pkg-config):$root/build/newer/$(uname -m)/pkgconfig # as the Makefile has it
 
 # LuaJIT with 32-bit references, which only x86-64 has
 gc32=$([ "$(uname -m)" != x86_64 ] || echo luajit-gc32)
 # and 5.5, which there may be none of where there is no apt (scripts/newer)
 lua55=$([ ! -e "$root/$BUILD/lua/5.5/luapulse.so" ] && ! command -v apt-get >/dev/null || echo lua5.5)
+newer=$(cd "$root/$BUILD/tests/bin" 2>/dev/null && echo *-newer | grep -v '[*]') # later releases of 5.4 and LuaJIT, likewise
 all_runtimes="lua5.1 lua5.2 lua5.3 lua5.4 $lua55 luajit $gc32"
 
 fail() {

@@ -47,6 +47,14 @@ test_without_apt_the_missing_are_named() {
   same "$status" 1 status
   for name in gcc pkg-config protobuf-c-compiler zlib1g-dev; do has err $name; done
 }
+test_without_apt_what_is_not_tested_is_said() {
+  mkdir bin project
+  cp -r "$root/scripts" project/
+  for tool in bash dirname uname; do ln -s "$(command -v $tool)" bin/$tool; done
+  status env -u PKG_CONFIG_PATH PATH="$PWD/bin" project/scripts/newer
+  same "$status" 0 status
+  has err "Lua 5.5 is not tested: "
+}
 test_lua_incdir_builds_for_those_headers() {
   # headers that pkg-config does not know of
   cp -r /usr/include/lua5.4 headers

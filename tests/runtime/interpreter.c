@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,23 @@
 #define VERSION_TEXT LUAJIT_VERSION
 #else
 #define VERSION_TEXT LUA_RELEASE
+#endif
+
+/* What libraries that were compiled for a newer libc call these. */
+#if !__GLIBC_PREREQ(2, 38)
+unsigned long __isoc23_strtoul(const char *text, char **end, int base);
+int __isoc23_fscanf(FILE *file, const char *format, ...);
+
+unsigned long __isoc23_strtoul(const char *text, char **end, int base) {
+  return strtoul(text, end, base);
+}
+int __isoc23_fscanf(FILE *file, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  int count = vfscanf(file, format, list);
+  va_end(list);
+  return count;
+}
 #endif
 
 /* by these names luapulse tells which Lua a file has in it */
