@@ -20,24 +20,32 @@ static uint32_t instruction_at(walk_t *walk, uint64_t pc) {
 /* 5.4 and 5.5: the instructions that allocate without having saved the pc. */
 enum { OPCODE_54 = 127, NEWTABLE_54 = 19, SETLIST_54 = 78, EXTRAARG_54 = 82, EXTRAARG_55 = 84 };
 
-/* True when the instruction at work at pc can be what asks for a block of that type and size. 5.5 has other formats: there any
- * of them can. */
+static uint64_t array_bytes(bool is_54, uint64_t slots) {
+  enum { SLOT = 16, VALUE_AND_TAG = 9, HINT = 4 };
+  return is_54 ? SLOT * slots : VALUE_AND_TAG * slots + HINT;
+}
+
+static uint64_t node_bytes(bool is_54, uint32_t log_nodes) {
+  enum { NODE = 24, HAS_LAST_FREE = 3, LAST_FREE = 8 };
+  return ((uint64_t)NODE << log_nodes) + (!is_54 && log_nodes >= HAS_LAST_FREE ? LAST_FREE : 0);
+}
+
+/* True when the instruction at work at pc can be what asks for a block of that type and size. */
 static bool asks_for_block_54(walk_t *walk, uint64_t pc) {
-  enum { VALUE = 16, NODE = 24 };
   bool is_54 = walk->layout->language == 54;
   uint32_t last = instruction_at(walk, pc - INSTRUCTION), extra = 0;
   if ((last & OPCODE_54) == (is_54 ? EXTRAARG_54 : EXTRAARG_55)) {
     extra = last >> 7;
     last = instruction_at(walk, pc - (uint64_t)2 * INSTRUCTION);
   }
-  uint32_t opcode = last & OPCODE_54, b = last >> 16 & 255, c = last >> 24;
-  if ((last >> 15 & 1) != 0) c += extra << 8;
+  uint32_t opcode = last & OPCODE_54;
+  uint32_t b = is_54 ? last >> 16 & 255 : last >> 16 & 63, c = is_54 ? last >> 24 : last >> 22;
+  if ((last >> 15 & 1) != 0) c += extra << (is_54 ? 8 : 10);
   if (opcode != NEWTABLE_54 && opcode != SETLIST_54) return false;
   if (walk->allocating.type != 0) return opcode == NEWTABLE_54;
-  if (!is_54) return true;
   uint64_t bytes = walk->allocating.bytes;
-  if (opcode == SETLIST_54) return b == 0 || bytes == (uint64_t)VALUE * (b + c);
-  return (c > 0 && bytes == (uint64_t)VALUE * c) || (b > 0 && b < 32 && bytes == (uint64_t)NODE << (b - 1));
+  if (opcode == SETLIST_54) return b == 0 || bytes == array_bytes(is_54, (uint64_t)b + c);
+  return (c > 0 && bytes == array_bytes(is_54, c)) || (b > 0 && b < 32 && bytes == node_bytes(is_54, b - 1));
 }
 
 /* New objects other than tables come from instructions that save the pc. */
