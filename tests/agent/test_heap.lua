@@ -26,11 +26,14 @@ local function many_lines()
 end
 
 -- The collector and the table of strings allocate where they happen to be called: on 5.1 they cannot always be told from the line.
-local function check_lines(profile, more)
+-- Sanitizers make the frames of the module so large that a pc of an earlier collection may lie in one of them, nearer than that of the line: there
+-- a block in some hundreds is on a line before its own (5.5, with -O1).
+local is_sanitized = (os.getenv "LD_PRELOAD" or ""):find("asan", 1, true) ~= nil
+local function check_lines(profile, more, less)
   local lines, off = heap.lines(profile, "many.lua", "[gc]"), {}
   for line = 2, LINES do
     local wanted, got = kinds[line % #kinds + 1][2] * ROUNDS, lines[line] and lines[line].alloc_objects or 0
-    if got < wanted or got > wanted + more then off[#off + 1] = ("line %d: %d, not %d"):format(line, got, wanted) end
+    if got < wanted - (less or 0) or got > wanted + more then off[#off + 1] = ("line %d: %d, not %d"):format(line, got, wanted) end
   end
   t.equal(table.concat(off, "\n"), "", "blocks by line")
 end
@@ -44,9 +47,11 @@ t.test("each_line_has_its_blocks_while_the_collector_runs", function()
   local body = many_lines()
   for _, mode in ipairs(t.number >= 5.4 and { "generational", "incremental" } or { "count" }) do
     collectgarbage(mode)
+    collectgarbage() -- and with it the stacks of coroutines of other tests, which it would shrink
+    collectgarbage()
     pulse.start { heap = "tracing" }
     for i = 1, ROUNDS do body(i) end
-    check_lines(pulse.stop(), is_51 and 2 or 0)
+    check_lines(pulse.stop(), is_51 and 2 or is_sanitized and 1 or 0, is_sanitized and 1 or 0)
   end
 end)
 
