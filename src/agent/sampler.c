@@ -83,16 +83,16 @@ static live_ref_t enter_path(vm_t *vm, size_t count, bool cut) {
     size_t from_leaf = total - 1 - depth;
     captured_frame_t frame =
         from_leaf < count ? s->frames[from_leaf] : (captured_frame_t){vm->truncated_function, 0};
-    shared = shared && depth < path->depth && path->frames[depth].function == frame.function &&
-             path->frames[depth].line == frame.line;
+    path_step_t *step = &path->steps[depth];
+    shared = shared && depth < path->depth && step->frame.function == frame.function &&
+             step->frame.line == frame.line;
     if (shared) {
-      node = path->nodes[depth];
+      node = step->node;
       continue;
     }
     node = live_child(&vm->live, node, frame.function, frame.line);
     if (node == 0) break;
-    path->frames[depth] = frame;
-    path->nodes[depth] = node;
+    *step = (path_step_t){.frame = frame, .node = node};
     path->depth = depth + 1;
   }
   if (node != 0) path->depth = depth;
@@ -131,14 +131,15 @@ void sampler_take(vm_t *vm, lua_State *L, int level, uint64_t weight) {
 static bool is_as_before(vm_t *vm, walk_t *walk, const walk_frame_t *frame, const path_t *path, size_t depth,
                          uint64_t *checked) {
   uint64_t key = walked_key(frame);
-  if (depth >= path->depth || path->raw[depth].key != key || path->raw[depth].pc != frame->pc) return false;
+  if (depth >= path->depth || path->steps[depth].key != key || path->steps[depth].pc != frame->pc)
+    return false;
   if (*checked == key) return true; /* recursion */
   *checked = key;
   return walked_still(vm, walk, frame);
 }
 
 live_ref_t sampler_walked_node(vm_t *vm, walk_t *walk, path_t *path, size_t begin) {
-  live_ref_t node = begin > 0 ? path->nodes[begin - 1] : LIVE_ROOT;
+  live_ref_t node = begin > 0 ? path->steps[begin - 1].node : LIVE_ROOT;
   size_t total = begin + walk->frame_count + (walk->truncated ? 1 : 0), kept = path->depth;
   uint64_t checked = 0;
   bool shared = true;
@@ -153,12 +154,10 @@ live_ref_t sampler_walked_node(vm_t *vm, walk_t *walk, path_t *path, size_t begi
       if (frame != &cut) captured.function = walked_function(vm, walk, frame, &captured.line);
       node = captured.function != 0 ? live_child(&vm->live, node, captured.function, captured.line) : 0;
       if (node == 0) return 0;
-      path->frames[depth] = captured;
-      path->raw[depth] = (raw_frame_t){walked_key(frame), frame->pc};
-      path->nodes[depth] = node;
+      path->steps[depth] = (path_step_t){walked_key(frame), frame->pc, captured, node};
       path->depth = depth + 1;
     }
-    node = path->nodes[depth];
+    node = path->steps[depth].node;
   }
   path->depth = total;
   return node;

@@ -37,11 +37,6 @@ typedef struct {
   int32_t line;
 } captured_frame_t;
 
-/* What a frame was in memory when it was made into a captured one. */
-typedef struct {
-  uint64_t key, pc;
-} raw_frame_t;
-
 /* The labels of a coroutine, for signal handlers. */
 typedef struct {
   uint64_t state; /* lua_State; 0: free */
@@ -57,12 +52,17 @@ typedef struct {
   uint32_t vmstate, trace, state, type;
 } label_set_t;
 
-/* The path of a sample, root first, with its nodes: the next one usually shares most of it. */
+/* A step of a path: what a frame was, and where that has led. */
 typedef struct {
-  captured_frame_t frames[CAPTURE_MAX_FRAMES + 1];
-  live_ref_t nodes[CAPTURE_MAX_FRAMES + 1];
-  raw_frame_t raw[CAPTURE_MAX_FRAMES + 1]; /* of a walked path */
+  uint64_t key, pc; /* of a walked one */
+  captured_frame_t frame;
+  live_ref_t node;
+} path_step_t;
+
+/* The path of a sample, root first: the next one usually shares most of it. */
+typedef struct {
   size_t depth;
+  path_step_t steps[CAPTURE_MAX_FRAMES + 1];
 } path_t;
 
 /* Working memory of a session, allocated at start so that hooks and handlers need none; touched as it is used. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "profile/intern.h"
-#include "profile/live_region.h"
+#include "profile/live_table.h"
 
 enum { CHARGE_STEP = 64 * 1024 }; /* the shared budget is asked in steps, not for each entry */
 
@@ -26,14 +26,6 @@ live_ref_t live_reserve(live_t *live, size_t bytes) {
   return (live_ref_t)(at / 8);
 }
 
-static live_ref_t reserve_buckets(live_t *live) {
-  return live_reserve(live, ((size_t)live->header->bucket_mask + 1) * sizeof(live_slot_t));
-}
-
-static live_slot_t *bucket(const live_header_t *header, live_ref_t table, uint32_t hash) {
-  return (live_slot_t *)live_at(header, table) + (hash & header->bucket_mask);
-}
-
 static live_ref_t first(const live_slot_t *slot) {
   return atomic_load_explicit(slot, memory_order_relaxed); /* the writer reads its own stores */
 }
@@ -51,7 +43,7 @@ void live_prepare(void *memory, size_t size) {
   atomic_store(&header->state, LIVE_WAITING);
 }
 
-static uint32_t bucket_count(size_t size) {
+static uint32_t most_buckets(size_t size) {
   uint32_t count = 1024; /* about one bucket per 512 bytes: 64 K of them for 32 MiB */
   while (count < 65536 && (size_t)count * 512 < size) count *= 2;
   return count;
@@ -68,7 +60,7 @@ live_ref_t live_pseudo(live_t *live, const char *name) {
   return function.name == 0 ? 0 : live_function(live, &function);
 }
 
-static live_ref_t new_cell(live_t *live, live_slot_t *slot, live_ref_t node, live_ref_t labels) {
+static live_ref_t new_cell(live_t *live, live_ref_t node, live_ref_t labels) {
   live_header_t *header = live->header;
   size_t counters = (size_t)header->value_count + header->hidden_count;
   live_ref_t ref = live_reserve(live, sizeof(live_cell_t) + counters * sizeof(uint64_t));
@@ -76,9 +68,8 @@ static live_ref_t new_cell(live_t *live, live_slot_t *slot, live_ref_t node, liv
   live_cell_t *cell = live_at(header, ref);
   cell->node = node;
   cell->labels = labels;
-  cell->chain = first(slot);
   cell->previous = first(&header->last_cell);
-  publish(slot, ref);
+  live_table_add(header, LIVE_CELLS, ref, live_cell_hash(node, labels));
   publish(&header->last_cell, ref);
   return ref;
 }
@@ -107,17 +98,11 @@ bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setu
   header->period_type = setup->period_type;
   header->period = setup->period;
   header->time_nanos = setup->time_nanos;
-  header->bucket_mask = bucket_count(size) - 1;
   atomic_store(&header->used, (sizeof *header + 7) & ~(uint64_t)7);
-  header->strings = reserve_buckets(live);
-  header->functions = reserve_buckets(live);
-  header->nodes = reserve_buckets(live);
-  header->cells = reserve_buckets(live);
-  if (header->cells == 0 || header->nodes == 0 || header->functions == 0 || header->strings == 0)
-    return false;
+  for (int kind = 0; kind < LIVE_TABLES; kind++)
+    if (!live_table_init(live, (live_table_kind_t)kind, most_buckets(size))) return false;
   live_ref_t overflow = live_child(live, LIVE_ROOT, live_pseudo(live, "[overflow]"), 0);
-  header->overflow_cell =
-      overflow == 0 ? 0 : new_cell(live, bucket(header, header->cells, overflow), overflow, 0);
+  header->overflow_cell = overflow == 0 ? 0 : new_cell(live, overflow, 0);
   return header->overflow_cell != 0;
 }
 
@@ -126,8 +111,7 @@ bool live_init(live_t *live, void *memory, size_t size, const live_setup_t *setu
 live_ref_t live_string(live_t *live, const char *data, size_t len) {
   live_header_t *header = live->header;
   uint32_t hash = hash_bytes(data, len, 0);
-  live_slot_t *slot = bucket(header, header->strings, hash);
-  for (live_ref_t ref = first(slot); ref != 0;) {
+  for (live_ref_t ref = live_table_first(header, LIVE_STRINGS, hash); ref != 0;) {
     live_string_t *string = live_at(header, ref);
     if (string->hash == hash && string->len == len && memcmp(string->bytes, data, len) == 0) return ref;
     ref = string->chain;
@@ -138,9 +122,8 @@ live_ref_t live_string(live_t *live, const char *data, size_t len) {
   live_string_t *string = live_at(header, ref);
   string->hash = hash;
   string->len = (uint32_t)len;
-  string->chain = first(slot);
   memcpy(string->bytes, data, len);
-  publish(slot, ref);
+  live_table_add(header, LIVE_STRINGS, ref, hash);
   return ref;
 }
 
@@ -171,12 +154,8 @@ text_t live_text(const live_t *live, live_ref_t string) {
 
 live_ref_t live_function(live_t *live, const live_function_t *function) {
   live_header_t *header = live->header;
-  uint32_t key[4] = {function->kind, function->file, (uint32_t)function->line, 0};
-  if (function->kind == LIVE_C) key[3] = function->code;
-  if (function->kind == LIVE_PSEUDO) key[3] = function->name;
-  uint32_t generation = 1;
-  live_slot_t *slot = bucket(header, header->functions, hash_bytes(key, sizeof key, 1));
-  for (live_ref_t ref = first(slot); ref != 0;) {
+  uint32_t generation = 1, hash = live_function_hash(function);
+  for (live_ref_t ref = live_table_first(header, LIVE_FUNCTIONS, hash); ref != 0;) {
     live_function_entry_t *entry = live_at(header, ref);
     if (same_function(entry, function)) return ref;
     if (same_place(entry, function) && entry->generation >= generation) generation = entry->generation + 1;
@@ -192,8 +171,7 @@ live_ref_t live_function(live_t *live, const live_function_t *function) {
   entry->code = function->code;
   entry->kind = function->kind;
   entry->generation = generation;
-  entry->chain = first(slot);
-  publish(slot, ref);
+  live_table_add(header, LIVE_FUNCTIONS, ref, hash);
   return ref;
 }
 
@@ -215,17 +193,16 @@ uint32_t live_name_rank(const live_t *live, live_ref_t function) {
 live_ref_t live_child(live_t *live, live_ref_t parent, live_ref_t function, int32_t line) {
   live_header_t *header = live->header;
   if (function == 0) return 0;
-  uint32_t key[3] = {parent, function, (uint32_t)line};
-  live_slot_t *slot = bucket(header, header->nodes, hash_bytes(key, sizeof key, 2));
-  for (live_ref_t ref = first(slot); ref != 0;) {
+  uint32_t hash = live_node_hash(parent, function, line);
+  for (live_ref_t ref = live_table_first(header, LIVE_NODES, hash); ref != 0;) {
     live_node_t *node = live_at(header, ref);
     if (node->parent == parent && node->function == function && node->line == line) return ref;
     ref = node->chain;
   }
   live_ref_t ref = live_reserve(live, sizeof(live_node_t));
   if (ref == 0) return 0;
-  *(live_node_t *)live_at(header, ref) = (live_node_t){parent, function, line, first(slot)};
-  publish(slot, ref);
+  *(live_node_t *)live_at(header, ref) = (live_node_t){.parent = parent, .function = function, .line = line};
+  live_table_add(header, LIVE_NODES, ref, hash);
   return ref;
 }
 
@@ -239,14 +216,12 @@ static void count(live_header_t *header, live_ref_t ref, const uint64_t *values)
 
 live_ref_t live_find_cell(live_t *live, live_ref_t node, live_ref_t labels) {
   live_header_t *header = live->header;
-  uint32_t key[2] = {node, labels};
-  live_slot_t *slot = bucket(header, header->cells, hash_bytes(key, sizeof key, 3));
-  for (live_ref_t ref = first(slot); ref != 0;) {
+  for (live_ref_t ref = live_table_first(header, LIVE_CELLS, live_cell_hash(node, labels)); ref != 0;) {
     live_cell_t *cell = live_at(header, ref);
     if (cell->node == node && cell->labels == labels) return ref;
     ref = cell->chain;
   }
-  return new_cell(live, slot, node, labels);
+  return new_cell(live, node, labels);
 }
 
 _Atomic uint64_t *live_overflow_values(live_t *live) {

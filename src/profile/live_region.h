@@ -6,7 +6,7 @@
 #include "profile/live.h"
 #include "profile/live_heap.h"
 
-#define LIVE_MAGIC 0x4c50756eu /* "nPuL": changes when the layout does */
+#define LIVE_MAGIC 0x4c50756fu /* changes when the layout does */
 
 typedef _Atomic uint32_t
     live_slot_t; /* a reference that readers may follow: published by release, read by acquire */
@@ -74,6 +74,17 @@ typedef struct {
   uint32_t track;
 } live_event_t;
 
+typedef enum { LIVE_STRINGS, LIVE_FUNCTIONS, LIVE_NODES, LIVE_CELLS, LIVE_TABLES } live_table_kind_t;
+
+/* See live_table.h. */
+typedef struct {
+  live_ref_t buckets; /* references to their first entries */
+  uint32_t used;      /* of them */
+  uint32_t most;      /* that there is room for */
+  uint32_t mask;      /* the least power of two that is not less than used, less one */
+  uint32_t entries;
+} live_table_t;
+
 struct live_header {
   uint32_t magic;
   _Atomic uint32_t state; /* live_state_t */
@@ -82,7 +93,6 @@ struct live_header {
   uint64_t charged;       /* bytes asked of the shared budget so far */
   uint32_t value_count;
   uint32_t hidden_count; /* of counters behind the values of a cell */
-  uint32_t bucket_mask;  /* buckets per table - 1 */
   uint32_t default_type;
   live_type_t types[PROFILE_MAX_TYPES];
   live_type_t period_type;
@@ -105,8 +115,7 @@ struct live_header {
   uint32_t completed_only;      /* readers are shown what was in use when the last collection ended */
   live_heap_totals_t heap;
   char refusal[256];
-  /* bucket heads, one array each, bucket_mask + 1 long */
-  live_ref_t strings, functions, nodes, cells;
+  live_table_t tables[LIVE_TABLES];
 };
 
 /* The writer's, for its other parts. */

@@ -354,8 +354,8 @@ static long step_keep(uint32_t i, void *context) {
 WALK_APART_PLACE walk_reason_t walk_find(walk_t *walk) {
   scan_t scan = {.walk = walk};
   if (!walk_given(walk)) return WALK_NO_STATE;
-  __builtin_memset(walk->recent, 0, sizeof walk->recent);
-  walk->window.low = walk->calls.low = walk->calls.last = 0;
+  if (walk->looks != WALK_MAX_LOOKS) __builtin_memset(walk->recent, 0, sizeof walk->recent);
+  walk_forget_reads(walk);
   keep_last(walk);
   walk->state_count = 0;
   walk->looks = WALK_MAX_LOOKS;

@@ -73,6 +73,11 @@ WALK_LOCAL const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len
   return &walk->calls.bytes[walk_bounded((uint32_t)above, LAST)];
 }
 
+/* What was taken along is of this walk alone. */
+static inline void walk_forget_reads(walk_t *walk) {
+  walk->window.low = walk->calls.low = walk->calls.last = 0;
+}
+
 /* What only those use who live in the process. */
 static inline bool is_calm(const walk_t *walk) {
   (void)walk;
@@ -121,6 +126,10 @@ static inline bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, ui
 
 static inline const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
   return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+}
+
+static inline void walk_forget_reads(walk_t *walk) {
+  (void)walk;
 }
 
 static inline bool is_calm(const walk_t *walk) {

@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, PAGE_BITS = 36 /* of the number of a page: addresses have 48 bits */ };
 
 /* errno stays as it was: walks in an allocator are in the midst of the host's code. */
 static ssize_t copy_by_kernel(const memory_own_t *own, const struct iovec *to, const struct iovec *from,
@@ -37,11 +37,12 @@ static bool is_readable(uint64_t address) {
 }
 
 /* The piece of the region that ends where the reader is now: what follows lies below. */
-static bool fill(const memory_own_t *own, memory_window_t *window, uint64_t from, uint32_t len) {
+static bool fill(memory_own_t *own, int region, uint64_t from, uint32_t len) {
+  memory_window_t *window = &own->windows[region];
   uint64_t end = from + len, start = end > MEMORY_WINDOW ? end - MEMORY_WINDOW : 0;
   if (start < window->low) start = window->low;
   window->len = 0;
-  if (!read_by_kernel(own, window->bytes, start, (size_t)(end - start))) return false;
+  if (!read_by_kernel(own, own->window_bytes[region], start, (size_t)(end - start))) return false;
   window->start = start;
   window->len = (uint32_t)(end - start);
   return true;
@@ -67,6 +68,11 @@ static const memory_span_t *span_of(const memory_foreseen_t *f, uint64_t from, u
   return NULL;
 }
 
+/* What is kept of a page: with the number of the walk, what earlier ones have left needs not be wiped. */
+static uint64_t in_this_walk(const memory_own_t *own, uint64_t page) {
+  return own->walks << PAGE_BITS | page;
+}
+
 /* Any thread may unmap what a guess leads to, so that is never loaded, but where the VM has led as well. */
 static bool read_guess(memory_own_t *own, void *to, uint64_t from, uint32_t len) {
   const memory_span_t *span = span_of(&own->foreseen, from, len);
@@ -75,17 +81,17 @@ static bool read_guess(memory_own_t *own, void *to, uint64_t from, uint32_t len)
     return span->is_readable;
   }
   uint64_t page = from / PAGE;
-  if (own->pages[page % MEMORY_PAGES] != page || (from + len - 1) / PAGE != page)
+  if (own->pages[page % MEMORY_PAGES] != in_this_walk(own, page) || (from + len - 1) / PAGE != page)
     return read_by_kernel(own, to, from, len);
   load(to, from, len);
   return true;
 }
 
 static bool ask_for_page(memory_own_t *own, uint64_t page) {
-  uint64_t *slot = &own->pages[page % MEMORY_PAGES];
-  if (*slot == page) return true;
+  uint64_t *slot = &own->pages[page % MEMORY_PAGES], known = in_this_walk(own, page);
+  if (*slot == known) return true;
   if (!is_readable(page * PAGE)) return false;
-  *slot = page;
+  *slot = known;
   return true;
 }
 
@@ -112,8 +118,8 @@ __attribute__((noinline)) static bool read_slowly(memory_own_t *own, void *to, u
   for (int i = 0; i < WALK_REGIONS; i++) {
     memory_window_t *window = &own->windows[i];
     if (from < window->low || from + len > window->high || len > MEMORY_WINDOW) continue;
-    if (!is_in(window, from, len) && !fill(own, window, from, len)) return false;
-    copy(to, window->bytes + (from - window->start), len);
+    if (!is_in(window, from, len) && !fill(own, i, from, len)) return false;
+    copy(to, own->window_bytes[i] + (from - window->start), len);
     return true;
   }
   return own->strict ? read_by_kernel(own, to, from, len) : read_guess(own, to, from, len);
@@ -143,7 +149,7 @@ static bool read_own(walk_memory_t *memory, void *to, uint64_t from, uint32_t le
   for (int i = 0; i < WALK_REGIONS; i++) {
     const memory_window_t *window = &own->windows[i];
     if (!is_in(window, from, len)) continue;
-    copy(to, window->bytes + (from - window->start), len);
+    copy(to, own->window_bytes[i] + (from - window->start), len);
     return true;
   }
   return read_slowly(own, to, from, len);
@@ -240,7 +246,10 @@ void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64
   own->stack_low = stack_low;
   own->stack_high = stack_high;
   forget_foreseen(&own->foreseen);
-  memset(own->pages, 0, sizeof own->pages);
+  if (++own->walks >> (64 - PAGE_BITS) != 0) { /* their numbers start again */
+    own->walks = 1;
+    memset(own->pages, 0, sizeof own->pages);
+  }
   for (int i = 0; i < WALK_REGIONS; i++)
     own->windows[i].low = own->windows[i].high = own->windows[i].start = own->windows[i].len = 0;
 }

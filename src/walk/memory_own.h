@@ -20,9 +20,8 @@ enum {
 
 typedef struct {
   uint64_t low, high; /* where reads are expected */
-  uint64_t start;     /* what is in bytes[] now: [start, start + len) */
+  uint64_t start;     /* what is in its bytes now: [start, start + len) */
   uint32_t len;       /* 0: nothing */
-  uint8_t bytes[MEMORY_WINDOW];
 } memory_window_t;
 
 /* A piece of one page, or what goes on in the next. */
@@ -33,8 +32,8 @@ typedef struct {
 } memory_span_t;
 
 typedef struct {
-  memory_span_t spans[WALK_FORESEEN]; /* by address */
   uint32_t count, used;
+  memory_span_t spans[WALK_FORESEEN]; /* by address */
   uint8_t bytes[MEMORY_FORESEEN];
 } memory_foreseen_t;
 
@@ -48,9 +47,11 @@ typedef struct {
   uint64_t vm_low, vm_high;       /* … and so is this */
   uint64_t stack_low, stack_high; /* the native stack of the thread that is walked: mapped */
   memory_window_t windows[WALK_REGIONS];
-  memory_foreseen_t foreseen; /* by guesses */
+  uint64_t walks; /* so far: what is known of pages is of one walk */
   uint64_t pages
-      [MEMORY_PAGES]; /* known in this walk to be mapped, because the thread that would unmap is this one */
+      [MEMORY_PAGES]; /* known to be mapped, with the number of the walk: the thread that would unmap is this one */
+  memory_foreseen_t foreseen; /* by guesses */
+  uint8_t window_bytes[WALK_REGIONS][MEMORY_WINDOW];
 } memory_own_t;
 
 void memory_own_init(memory_own_t *own, pid_t pid);

@@ -183,7 +183,6 @@ typedef struct walk {
   uint64_t state_mask, state_rest;
   const walk_range_t *images;
   uint32_t image_count;
-  walk_range_t near_images[WALK_NEAR_IMAGES]; /* BPF: in place of them, empty ones included */
 
   /* Words that were seen to be no lua_States, by walk_word_slot(); NULL: not remembered. Only for who sees all that is
    * allocated: an address that becomes one must be taken out. */
@@ -202,29 +201,13 @@ typedef struct walk {
   uint64_t likely_global; /* LuaJIT: the VM whose current state is asked for first; alive, 0 none */
   uint64_t likely_main;   /* PUC: a main thread that is alive, looked at first; 0 none */
 
-  /* the coroutines found, innermost first; kept for the next walk, which checks them first */
-  walk_state_t states[WALK_MAX_STATES];
-  uint32_t state_count;
-  uint64_t words[WALK_WORDS];              /* of the native stack */
-  uint64_t recent[WALK_WORDS];             /* words looked at in this walk, by walk_word_slot() */
+  uint32_t state_count, last_count; /* of states and last, below */
+  uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
+  uint32_t soon_count;
+  uint64_t linked; /* from this place up each state resumes the next one in; 0: none is known to */
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
-  struct {
-    uint64_t words[WALK_WINDOW];
-    uint64_t low; /* where they lie; 0: nowhere */
-  } window;       /* BPF: of the Lua stack that is being read */
-  struct {
-    _Alignas(8) uint8_t bytes[WALK_CALLS_READ];
-    uint64_t low;                 /* where they lie; 0: nowhere */
-    uint64_t last;                /* the record that was asked for last */
-  } calls;                        /* BPF: PUC's call records */
   uint32_t met[WALK_MET];         /* by walk_met_slot(): where in frames its function was met, if it was */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
-  uint32_t looks;                 /* left to take: so many words are read for lua_States in a walk, no more */
-  uint64_t linked; /* from this place up each state resumes the next one in; 0: none is known to */
-  uint64_t soon[WALK_FORESEEN]; /* words that are to be looked at, together */
-  uint32_t soon_count;
-  walk_state_t last[WALK_MAX_STATES];
-  uint32_t last_count;
 
   /* LuaJIT, where it is asked for: the frames as they lie, leaf first; NULL: not wanted */
   walk_link_t *links;
@@ -244,6 +227,24 @@ typedef struct walk {
   } marked; /* last, in this walk */
 
   uint64_t parser_node; /* calm, PUC: where in its table the parser's closure was last */
+
+  /* What is large comes last, so that what every walk touches lies together. The coroutines found, innermost first; kept for the next
+   * walk, which checks them first */
+  walk_state_t states[WALK_MAX_STATES];
+  walk_state_t last[WALK_MAX_STATES];
+  uint64_t soon[WALK_FORESEEN]; /* words that are to be looked at, together */
+  uint64_t words[WALK_WORDS];   /* of the native stack */
+  uint64_t recent[WALK_WORDS];  /* words looked at in this walk, by walk_word_slot() */
+  struct {
+    uint64_t words[WALK_WINDOW];
+    uint64_t low; /* where they lie; 0: nowhere */
+  } window;       /* BPF: of the Lua stack that is being read */
+  struct {
+    _Alignas(8) uint8_t bytes[WALK_CALLS_READ];
+    uint64_t low;                             /* where they lie; 0: nowhere */
+    uint64_t last;                            /* the record that was asked for last */
+  } calls;                                    /* BPF: PUC's call records */
+  walk_range_t near_images[WALK_NEAR_IMAGES]; /* BPF: in place of images, empty ones included */
 
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
   walk_origin_t origin;

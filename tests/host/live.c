@@ -241,8 +241,8 @@ static void corrupted_regions(void) {
   lay_out(&live, good);
   for (int i = 0; i < 300; i++) add_sample(&live, &random);
   size_t used = live_used(&live), header = sizeof(live_header_t);
-  size_t tables =
-      used - 4 * sizeof(uint32_t) * ((size_t)live.header->bucket_mask + 1); /* less the buckets: unread */
+  size_t tables = used; /* less the buckets: unread */
+  for (int i = 0; i < LIVE_TABLES; i++) tables -= live.header->tables[i].most * sizeof(live_ref_t);
   memcpy(bad, good, REGION);
   for (int i = 0; i < TRIALS; i++) {
     uint64_t flips = 1 + random_next(&random) % 8;
