@@ -144,6 +144,7 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
 
 /* While nothing is to be sampled, blocks that are followed must be seen to go all the same. */
 static void *allocate_paused(heap_t *heap, void *block, size_t old_size, size_t new_size) {
+  if (new_size != 0 && heap_cycle_has_turned(heap)) heap_cycle_turned(heap);
   uint64_t address = (uint64_t)(uintptr_t)block;
   bool followed = block != NULL && (heap->traced || may_be_followed(heap, address));
   if (followed && new_size == 0) forget(heap, address, old_size);
@@ -174,6 +175,7 @@ __attribute__((noinline)) static void *allocate_sample(heap_t *heap, void *block
 
 static void *allocate_traced(heap_t *heap, void *block, size_t old_size, size_t new_size) {
   if (new_size != 0) {
+    if (heap_cycle_has_turned(heap)) heap_cycle_turned(heap);
     heap->left -= (int64_t)new_size;
     return allocate_sample(heap, block, old_size, new_size);
   }
@@ -209,6 +211,13 @@ __attribute__((noinline)) static void *count_failure(heap_t *heap) {
   return NULL;
 }
 
+/* The first allocation after a collection of the young. */
+__attribute__((noinline)) static void *allocate_turned(heap_t *heap, void *block, size_t old_size,
+                                                       size_t new_size) {
+  heap_cycle_turned(heap);
+  return heap->wrapper(heap, block, old_size, new_size);
+}
+
 /* A block changes its size, and neither was a sample nor becomes one. */
 LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block, size_t old_size,
                                                        size_t new_size) {
@@ -235,6 +244,8 @@ LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, bool plai
 
 /* What a failure would have to undo is kept in the heap, not across the call. */
 LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, bool plain) {
+  if (__builtin_expect(heap_cycle_has_turned(heap), 0))
+    return allocate_turned(heap, block, old_size, new_size);
   heap->left -= (int64_t)new_size;
   if (heap->left <= 0) return allocate_sample(heap, block, old_size, new_size);
   if (block != NULL) return reallocate(heap, block, old_size, new_size);

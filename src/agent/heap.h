@@ -42,7 +42,10 @@ typedef struct heap {
   uint64_t alloc_objects, free_objects, free_bytes;
   heap_filter_t *filter; /* of the blocks that are followed */
 
-  size_t requested; /* by the allocation under way */
+  size_t requested;     /* by the allocation under way */
+  const uint8_t *white; /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
+  const uint8_t *kind;  /* of collections it makes; NULL: not told */
+  uint8_t last_white;
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   heap_rate_t rate;

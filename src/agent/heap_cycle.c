@@ -6,64 +6,107 @@
 
 static const char metatable_key = 'm'; /* its address is the key */
 
-static int make_messenger(lua_State *L) {
-  const vm_t *vm = lua_touserdata(L, 1);
-  uint64_t *session = lv_newuserdata(L, sizeof *session);
-  *session = vm->heap->session;
-  lv_get_registry(L, &metatable_key);
+typedef struct {
+  uint64_t session; /* that sent it */
+  vm_t *vm;         /* lives as long as the VM, and longer than any finalizer */
+} messenger_t;
+
+/* -- collections of the young --------------------------------------------------------------------------------------------- */
+
+/* What is loaded as it lies in the VM. A layout that somebody gave may be wrong: where the main thread is was checked, and what lies
+ * before it is there. */
+static const uint8_t *byte_of_collector(const vm_t *vm, uint16_t offset) {
+  const layout_t *layout = walk_setup_layout(); /* without one there is no heap profile */
+  if (layout->family != LAYOUT_PUC || layout->language < 54) return NULL;
+  const layout_puc_t *l = &layout->puc;
+  uint16_t checked = l->global_main != LAYOUT_ABSENT ? l->global_main : l->global_main_inside;
+  if (checked == LAYOUT_ABSENT || offset >= checked) return NULL;
+  return (const uint8_t *)(uintptr_t)(vm->global + offset);
+}
+
+static void watch_white(heap_t *heap) {
+  static const uint8_t never_turns;
+  const layout_puc_t *l = &walk_setup_layout()->puc;
+  const uint8_t *white = byte_of_collector(heap->vm, l->global_white);
+  heap->kind = byte_of_collector(heap->vm, l->global_gc_kind);
+  heap->white = white != NULL && heap->kind != NULL ? white : &never_turns;
+  heap->last_white = *heap->white;
+}
+
+static bool collects_young(const heap_t *heap) {
+  enum { YOUNG = 1 }; /* KGC_GEN, KGC_GENMINOR. The whole ones in between, KGC_GENMAJOR, go by steps */
+  return heap->kind != NULL && *heap->kind == YOUNG;
+}
+
+void heap_cycle_turned(heap_t *heap) {
+  heap->last_white = *heap->white;
+  if (collects_young(heap)) live_heap_end_cycle(&heap->vm->live);
+}
+
+/* -- the messenger ---------------------------------------------------------------------------------------------------------- */
+
+static void send(lua_State *L, vm_t *vm) {
+  messenger_t *messenger = lv_newuserdata(L, sizeof *messenger);
+  *messenger = (messenger_t){vm->heap->session, vm};
+}
+
+/* Sends a new one, of the same kind as the one that is given. */
+static int send_another(lua_State *L) {
+  const messenger_t *messenger = lua_touserdata(L, 1);
+  send(L, messenger->vm);
+  lua_getmetatable(L, 1);
   lua_setmetatable(L, -2);
   return 0;
 }
 
-/* From 5.4 on there are collections that leave out what is old, as a messenger is that was made before the last. Turning them on is a
- * collection itself, so it is enough to ask in each. */
-static bool leaves_out_the_old(const vm_t *vm) {
-  const layout_t *layout = walk_setup_layout(); /* without one there is no heap profile */
-  if (layout->family != LAYOUT_PUC || layout->language < 54) return false;
-  /* It is loaded, and a layout that somebody gave may be wrong: where the main thread is was checked, and what lies before it is there. */
-  const layout_puc_t *l = &layout->puc;
-  uint16_t checked = l->global_main != LAYOUT_ABSENT ? l->global_main : l->global_main_inside;
-  if (checked == LAYOUT_ABSENT || l->global_gc_kind >= checked) return true; /* for all that is known */
-  return *(const uint8_t *)(uintptr_t)(vm->global + l->global_gc_kind) != 0;
-}
-
 /* From 5.3 on an object is finalized again once it was given its metatable again, which takes no memory. Else there has to be a new one;
- * without memory for it the count stands still. */
+ * without memory for it the count stands still. The upvalue is send_another: making a function of it would take memory, too. */
 static void send_again(lua_State *L, vm_t *vm) {
-  if (!leaves_out_the_old(vm) && lv_finalize_again(L, 1)) return;
+  if (lv_finalize_again(L, 1)) return;
   bool was_inside =
       atomic_exchange_explicit(&vm->inside, true, memory_order_relaxed); /* what it takes is the profiler's */
-  lv_protected_call(L, make_messenger, vm);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushvalue(L, 1);
+  lua_pcall(L, 1, 0, 0);
   atomic_store_explicit(&vm->inside, was_inside, memory_order_relaxed);
 }
 
-/* Runs inside the collector, on whatever coroutine was running: tens of thousands of times a second where the heap is small.
+/* Runs inside the collector, on whatever coroutine was running: thousands of times a second where the heap is small.
  * Nothing may be raised: up to 5.3 it would go through to the program. */
 static int on_collected(lua_State *L) {
-  const uint64_t *session = lua_touserdata(L, 1);
-  vm_t *vm = vm_find(L);
-  heap_t *heap = vm != NULL ? vm->heap : NULL;
-  if (heap == NULL || heap->totals == NULL || *session != heap->session) return 0;
+  const messenger_t *messenger = lua_touserdata(L, 1);
+  vm_t *vm = messenger->vm;
+  heap_t *heap = vm->heap;
+  if (heap == NULL || heap->totals == NULL || messenger->session != heap->session) return 0;
   if (atomic_load_explicit(&heap->state, memory_order_relaxed) == HEAP_OFF && vm->active)
     return 0; /* a forked child */
   bool entered = heap_enter(vm);
-  live_heap_end_cycle(&vm->live);
+  if (heap_cycle_has_turned(heap) && collects_young(heap))
+    heap_cycle_turned(heap);
+  else if (!collects_young(heap))
+    live_heap_end_cycle(&vm->live);
   send_again(L, vm);
   heap_leave(vm, entered);
   return 0;
 }
 
-void heap_cycle_watch(vm_t *vm, lua_State *L) {
+static void push_metatable(lua_State *L) {
   lv_get_registry(L, &metatable_key);
-  bool there = lua_istable(L, -1);
+  if (lua_istable(L, -1)) return;
   lua_pop(L, 1);
-  if (!there) {
-    lua_newtable(L);
-    lua_pushcfunction(L, on_collected);
-    lua_setfield(L, -2, "__gc");
-    lv_set_registry(L, &metatable_key);
-  }
-  lua_pushcfunction(L, make_messenger);
-  lua_pushlightuserdata(L, vm);
-  lua_call(L, 1, 0);
+  lua_newtable(L);
+  lua_pushcfunction(L, send_another);
+  lua_pushcclosure(L, on_collected, 1);
+  lua_setfield(L, -2, "__gc");
+  lua_pushvalue(L, -1);
+  lv_set_registry(L, &metatable_key);
+}
+
+void heap_cycle_watch(vm_t *vm, lua_State *L) {
+  watch_white(vm->heap);
+  push_metatable(L);
+  send(L, vm);
+  lua_insert(L, -2);
+  lua_setmetatable(L, -2);
+  lua_pop(L, 1);
 }

@@ -90,6 +90,11 @@ static inline bool lv_may_be_luajit(void) {
   return LUA_VERSION_NUM == 501;
 }
 
+/* There are collections that leave out what is old. */
+static inline bool lv_collects_young(void) {
+  return LUA_VERSION_NUM >= 504;
+}
+
 /* A string may keep the allocator it was made with, and is freed by it whatever the VM has by then: what luaL_Buffer makes does, from
  * 5.5 on. There the last block of a VM that is freed is its global_State. */
 static inline bool lv_strings_keep_allocators(void) {
