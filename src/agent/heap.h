@@ -46,6 +46,7 @@ typedef struct heap {
   const uint8_t *white; /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
   const uint8_t *kind;  /* of collections it makes; NULL: not told */
   uint8_t last_white;
+  bool sweeps;      /* the white was turned over by a collection that goes by steps, and has not ended */
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   heap_rate_t rate;

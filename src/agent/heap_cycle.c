@@ -31,16 +31,32 @@ static void watch_white(heap_t *heap) {
   heap->kind = byte_of_collector(heap->vm, l->global_gc_kind);
   heap->white = white != NULL && heap->kind != NULL ? white : &never_turns;
   heap->last_white = *heap->white;
+  heap->sweeps = false;
 }
 
 static bool collects_young(const heap_t *heap) {
-  enum { YOUNG = 1 }; /* KGC_GEN, KGC_GENMINOR. The whole ones in between, KGC_GENMAJOR, go by steps */
+  enum {
+    YOUNG = 1
+  }; /* KGC_GEN, KGC_GENMINOR. The whole ones in between, from 5.5 on (KGC_GENMAJOR), go by steps */
   return heap->kind != NULL && *heap->kind == YOUNG;
 }
 
+/* The messenger is not called by an emergency collection, nor (from 5.5 on) by one of the young that lets a whole one begin: the next that
+ * turns the white shows that it has ended. */
 void heap_cycle_turned(heap_t *heap) {
   heap->last_white = *heap->white;
-  if (collects_young(heap)) live_heap_end_cycle(&heap->vm->live);
+  bool young = collects_young(heap);
+  if (young || heap->sweeps) live_heap_end_cycle(&heap->vm->live);
+  if (!young) heap->sweeps = true;
+}
+
+/* The messenger was called: a collection that goes by steps has ended, by when the next may be of the young again; or that of the young
+ * has which finds it, in which case it may have been counted by what finalizers have allocated. */
+static void end_cycle(heap_t *heap) {
+  bool turned = heap_cycle_has_turned(heap);
+  heap->last_white = *heap->white;
+  if (!collects_young(heap) || turned || heap->sweeps) live_heap_end_cycle(&heap->vm->live);
+  heap->sweeps = false;
 }
 
 /* -- the messenger ---------------------------------------------------------------------------------------------------------- */
@@ -81,10 +97,7 @@ static int on_collected(lua_State *L) {
   if (atomic_load_explicit(&heap->state, memory_order_relaxed) == HEAP_OFF && vm->active)
     return 0; /* a forked child */
   bool entered = heap_enter(vm);
-  if (heap_cycle_has_turned(heap) && collects_young(heap))
-    heap_cycle_turned(heap);
-  else if (!collects_young(heap))
-    live_heap_end_cycle(&vm->live);
+  end_cycle(heap);
   send_again(L, vm);
   heap_leave(vm, entered);
   return 0;

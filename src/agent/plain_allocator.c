@@ -314,6 +314,10 @@ static bool follow_step(course_t *c) {
     case 0x74: /* je, jne */
     case 0x75:
       return next_short_distance(c, &distance) && follow_branch(c, code == 0x74, distance);
+    case 0xb8 ... 0xbf: /* mov of a number: not optimised much, that is how NULL is returned */
+      if (reg == RSP || (rex & 8) != 0 || !next_distance(c, &distance)) return false;
+      c->registers[reg] = distance == 0 ? ZERO : UNKNOWN;
+      return true;
     case 0xeb: /* jmp */
       return next_short_distance(c, &distance) && follow_jump(c, c->pc + (uint64_t)(int64_t)distance);
     case 0xe9:
