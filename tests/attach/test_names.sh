@@ -210,6 +210,7 @@ recorded_names() { # … -d SECONDS: five times as long, for what is wrong is ra
 test_names_from_callers_in_a_storm_of_calls() {
   local runtime engine
   for runtime in $RUNTIMES; do
+    [[ $runtime != lua5.2 ]] || continue # its records of calls are those of 5.3
     start $runtime $([[ $runtime == *luajit* ]] && echo -joff) "$here/alternating.lua"
     until_printed ready
     for engine in $(engines); do

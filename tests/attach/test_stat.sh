@@ -146,7 +146,7 @@ test_collector_by_its_code() {
     tells_collector "${ENGINES%% *}" ./stripped$version
     most=$(awk -v p="$by_symbols" -v n="$(samples)" 'BEGIN { print 5 + 5 * sqrt(2 * p * (100 - p) / n) }')
     holds "$(busy collector) < $by_symbols + $most && $(busy collector) > $by_symbols - $most" "$version: by calls and by symbols"
-    tells_collector "${ENGINES%% *}" lua$version
+    [[ $version == 5.[24] ]] || tells_collector "${ENGINES%% *}" lua$version
   done
 }
 # Without either, and nothing to begin with.
