@@ -17,6 +17,7 @@
 
 #include "attach/clock.h"
 #include "attach/engine.h"
+#include "attach/glance.h"
 #include "attach/stopped_thread.h"
 #include "attach/watched.h"
 #include "profile/mem.h"
@@ -36,6 +37,7 @@ typedef struct {
   int64_t cpu;   /* that it had used by then, ns … */
   int64_t due;   /* … and of it what it was not sampled for yet */
   size_t lua;    /* the one that was found */
+  glance_last_t last;
   walk_t walk;
 } thread_t;
 
@@ -47,7 +49,7 @@ typedef struct {
   watched_t **watched;
   size_t watched_count, watched_room;
   thread_t *threads; /* THREADS of them */
-  remote_t *remote;
+  glance_t *glance;
   sigset_t old_mask;
   engine_counts_t counts;
   engine_take_t *take; /* during a poll */
@@ -151,8 +153,8 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
       clock_now(); /* it may have waited for the processor before, and did not stop until it got it */
   walk_reason_t reason = WALK_NO_STATE;
   if (stopped.stopped) {
-    remote_init(e->remote, w->pid); /* forgets: it has run */
-    t->walk.memory = &e->remote->memory;
+    glance_begin(e->glance, w->pid, &t->last);
+    t->walk.memory = &e->glance->memory;
     t->walk.mark_functions = true;
     watched_aim(w, &t->walk, &stopped.registers);
     reason = walk_thread(w, t);
@@ -279,7 +281,7 @@ static void close_engine(engine_t *engine) {
   sigprocmask(SIG_SETMASK, &e->old_mask, NULL);
   mem_free(e->watched);
   mem_free(e->threads);
-  mem_free(e->remote);
+  mem_free(e->glance);
   mem_free(e);
 }
 
@@ -288,12 +290,12 @@ engine_t *engine_ptrace_open(const engine_options_t *options, failure_t *failure
   sigset_t child;
   if (e != NULL) {
     e->threads = mem_alloc(THREADS * sizeof *e->threads);
-    e->remote = mem_alloc(sizeof *e->remote);
+    e->glance = mem_alloc(sizeof *e->glance);
     sigemptyset(&child); /* the end of a stop is waited for by it */
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &e->old_mask);
   }
-  if (e == NULL || e->threads == NULL || e->remote == NULL) {
+  if (e == NULL || e->threads == NULL || e->glance == NULL) {
     failure_set(failure, "out of memory");
     if (e != NULL) close_engine(&e->engine);
     return NULL;

@@ -5,11 +5,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define LOWEST ((uint64_t)65536)
-#define HIGHEST ((uint64_t)1 << 56) /* above any user space: arm64 may have 52 bits */
-
 size_t remote_copy(const remote_t *remote, void *to, uint64_t from, size_t len) {
-  if (from < LOWEST || len > HIGHEST || from > HIGHEST - len) return 0;
+  if (!remote_may_be(from, len)) return 0;
   struct iovec local = {to, len}, there = {(void *)(uintptr_t)from, len};
   ssize_t got = process_vm_readv(remote->pid, &local, 1, &there, 1, 0);
   return got > 0 ? (size_t)got : 0;
@@ -28,7 +25,7 @@ static bool read_remote(walk_memory_t *memory, void *to, uint64_t from, uint32_t
   remote_t *remote = (remote_t *)memory; /* its first member */
   uint8_t *target = to;
   (void)trust; /* here a load is never plain */
-  if (from < LOWEST || from > HIGHEST - len) return false;
+  if (!remote_may_be(from, len)) return false;
   while (len > 0) {
     uint32_t at = (uint32_t)(from % REMOTE_PAGE), piece = REMOTE_PAGE - at < len ? REMOTE_PAGE - at : len;
     const uint8_t *page = page_of(remote, from / REMOTE_PAGE);

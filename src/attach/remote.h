@@ -20,6 +20,13 @@ typedef struct {
   uint8_t bytes[REMOTE_PAGES][REMOTE_PAGE];
 } remote_t;
 
+/* Whether so many bytes may lie there, in any process: the rest is none's memory. */
+static inline bool remote_may_be(uint64_t from, uint64_t len) {
+  const uint64_t lowest = 65536,
+                 highest = (uint64_t)1 << 56; /* above any user space: arm64 may have 52 bits */
+  return from >= lowest && len <= highest && from <= highest - len;
+}
+
 void remote_init(remote_t *remote, pid_t pid);
 void remote_forget(remote_t *remote);
 /* Past what is kept: for large pieces. Returns how many bytes from the beginning could be read; errno says why not all. */

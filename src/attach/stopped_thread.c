@@ -73,10 +73,11 @@ void stopped_threads_pause(int64_t ns) {
 thread_answer_t stopped_thread_await(stopped_thread_t *thread, int64_t patience) {
   int64_t end = clock_now() + patience, pause = POLL_NS;
   thread_answer_t answer;
-  while ((answer = stopped_thread_check(thread)) == THREAD_RUNS && clock_now() < end) {
-    stopped_threads_pause(pause);
+  do {
+    stopped_threads_pause(
+        pause); /* first: it hardly ever has stopped by now, and if it has its signal is there */
     if (pause < MOST_POLL_NS) pause += pause / 4;
-  }
+  } while ((answer = stopped_thread_check(thread)) == THREAD_RUNS && clock_now() < end);
   return answer;
 }
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading another process for a sample; see glance.h. */
+#include "attach/glance.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+#include "attach/remote.h"
+
+static size_t slot_of(uint64_t piece) {
+  return piece % GLANCE_PIECES; /* neighbours have places of their own */
+}
+
+static bool is_here(const glance_t *glance, uint64_t piece) {
+  const glance_slot_t *slot = &glance->slots[slot_of(piece)];
+  return slot->piece == piece && slot->turn == glance->turn;
+}
+
+/* One call for all of them; what comes after the first that cannot be read does not come. A piece lies in one page: it is read whole or
+ * not at all. */
+static void fetch(glance_t *glance, const uint64_t *pieces, size_t count) {
+  struct iovec here[GLANCE_LAST], there[GLANCE_LAST];
+  for (size_t i = 0; i < count; i++) {
+    here[i] = (struct iovec){glance->bytes[slot_of(pieces[i])], GLANCE_PIECE};
+    there[i] = (struct iovec){(void *)(uintptr_t)(pieces[i] * GLANCE_PIECE), GLANCE_PIECE};
+    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
+  }
+  ssize_t got = process_vm_readv(glance->pid, here, count, there, count, 0);
+  size_t whole = got > 0 ? (size_t)got / GLANCE_PIECE : 0;
+  for (size_t i = 0; i < whole; i++)
+    glance->slots[slot_of(pieces[i])] = (glance_slot_t){pieces[i], glance->turn, false};
+}
+
+/* The piece, and the one after it if that will be wanted, too. */
+static bool fetch_missing(glance_t *glance, uint64_t piece, bool next_wanted) {
+  uint64_t pieces[2] = {piece, piece + 1};
+  fetch(glance, pieces, next_wanted && !is_here(glance, piece + 1) ? 2 : 1);
+  return is_here(glance, piece);
+}
+
+static void note(glance_t *glance, uint64_t piece) {
+  glance_slot_t *slot = &glance->slots[slot_of(piece)];
+  if (slot->used) return;
+  slot->used = true;
+  if (glance->last->count < GLANCE_LAST) glance->last->pieces[glance->last->count++] = piece;
+}
+
+static bool read_piecewise(walk_memory_t *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust) {
+  glance_t *glance = (glance_t *)memory; /* its first member */
+  uint8_t *target = to;
+  (void)trust; /* here a load is never plain */
+  if (!remote_may_be(from, len)) return false;
+  while (len > 0) {
+    uint64_t piece = from / GLANCE_PIECE;
+    uint32_t at = (uint32_t)(from % GLANCE_PIECE), part = GLANCE_PIECE - at < len ? GLANCE_PIECE - at : len;
+    if (!is_here(glance, piece) && !fetch_missing(glance, piece, part < len)) return false;
+    memcpy(target, glance->bytes[slot_of(piece)] + at, part);
+    note(glance, piece);
+    target += part;
+    from += part;
+    len -= part;
+  }
+  return true;
+}
+
+static void forget(walk_memory_t *memory) {
+  ((glance_t *)memory)->turn++; /* its first member */
+}
+
+void glance_begin(glance_t *glance, pid_t pid, glance_last_t *last) {
+  glance_last_t before = *last;
+  glance->memory = (walk_memory_t){.read = read_piecewise, .forget = forget};
+  glance->pid = pid;
+  glance->turn++;
+  glance->last = last;
+  last->count = 0;
+  if (before.count > 0) fetch(glance, before.pieces, before.count);
+}
