@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- Works for ever at the bottom of so many different functions: what a stack of that depth costs who walks it.
---   lua bench/depth.lua FRAMES
-local frames = tonumber(arg[1])
+--   lua bench/depth.lua FRAMES [apart]
+-- They are of one file, or as if each was of a file of its own (apart).
+local frames, apart = tonumber(arg[1]), arg[2] == "apart"
 local function work()
   local s = 0
   while true do
@@ -9,7 +10,8 @@ local function work()
   end
 end
 local f = work
-for _ = 1, frames - 4 do -- the interpreter's own, this chunk's, the last call's and work's
-  f = (loadstring or load)("local f = ... return function() local r = f() return r end")(f)
+for i = 1, frames - 4 do -- the interpreter's own, this chunk's, the last call's and work's
+  local file = "@depth" .. (apart and i or "") .. ".lua"
+  f = (loadstring or load)("local f = ... return function() local r = f() return r end", file)(f)
 end
 f()

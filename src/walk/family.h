@@ -54,7 +54,7 @@ WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
 /* walk_mark() of the next of a walk's frames: functions of a stack often share their source, whose hash is read once. */
 WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto);
 static inline uint32_t walk_met_slot(uint64_t function) {
-  return (uint32_t)((function >> 3) * 0x9e3779b97f4a7c15u >> 60);
+  return (uint32_t)((function >> 3) * 0x9e3779b97f4a7c15u >> 58);
 }
 /* The function's frame among the first `count`, which are of this walk, as far as it is remembered; NULL: not. What was read of it holds
  * as long as the walk does. */
@@ -67,7 +67,7 @@ static inline const walk_frame_t *walk_met(const walk_t *walk, uint64_t function
   return walk->frames[at].function == function ? &walk->frames[at] : NULL;
 }
 static inline void walk_meet(walk_t *walk, uint64_t function, uint32_t at) {
-  walk->met[walk_met_slot(function)] = at;
+  walk->met[walk_met_slot(function)] = (uint16_t)at;
 }
 /* Adds a frame of the collector; false when there is no room. */
 WALK_PLACE bool walk_add_collector(walk_t *walk);

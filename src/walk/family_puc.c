@@ -250,26 +250,42 @@ uint64_t puc_resumed(walk_t *walk, const walk_state_t *state) {
  * that a function went on from. So a register has a vote for each time it moved within a function to something else than savedpc.
  * Most votes win, at first whatever is not savedpc. Where the winner holds no pc, it is in use by what the VM has called, and those with
  * far fewer votes are not asked in its stead. 5.2 and 5.3 keep savedpc itself up to date: there no register qualifies but by chance. */
+typedef struct {
+  walk_t *walk;
+  uint64_t code, code_end, savedpc;
+  uint64_t pc;                /* the best so far, 0: none */
+  uint32_t votes, most_votes; /* its own, and those of any register */
+  bool same_function;         /* as in the last walk */
+} election_t;
+
+static long step_elect(uint32_t i, void *context) {
+  election_t *e = context;
+  walk_t *walk = e->walk;
+  if (i >= REGISTERS_ALL || i >= walk->registers.count || i >= WALK_MAX_REGISTERS) return 1;
+  uint64_t value = walk->registers.values[i];
+  uint32_t *last = &walk->pc_register.last[i], *votes = &walk->pc_register.votes[i];
+  if (*votes > e->most_votes) e->most_votes = *votes;
+  if (value <= e->code || value > e->code_end || (value & 3) != 0) return 0;
+  if (e->pc == 0 || *votes > e->votes || (*votes == e->votes && e->pc == e->savedpc)) {
+    e->pc = value;
+    e->votes = *votes;
+  }
+  if (e->same_function && (uint32_t)value != *last && value != e->savedpc) ++*votes;
+  *last = (uint32_t)value;
+  return 0;
+}
+
 static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t savedpc) {
   uint8_t language = layout_of(walk)->language;
-  uint32_t votes = 0, most_votes = 0;
-  uint64_t pc = 0;
+  election_t e = {.walk = walk,
+                  .code = proto->code,
+                  .code_end = proto->code_end,
+                  .savedpc = savedpc,
+                  .same_function = walk->pc_register.code == proto->code};
   if (language == 52 || language == 53 || walk->registers.count < REGISTERS_SAVED) return savedpc;
-  bool same_function = walk->pc_register.code == proto->code;
   walk->pc_register.code = proto->code;
-  for (uint32_t i = 0; i < REGISTERS_ALL && i < walk->registers.count; i++) {
-    uint64_t value = walk->registers.values[i];
-    uint32_t *last = &walk->pc_register.last[i], *own_votes = &walk->pc_register.votes[i];
-    if (*own_votes > most_votes) most_votes = *own_votes;
-    if (value <= proto->code || value > proto->code_end || (value & 3) != 0) continue;
-    if (pc == 0 || *own_votes > votes || (*own_votes == votes && pc == savedpc)) {
-      pc = value;
-      votes = *own_votes;
-    }
-    if (same_function && (uint32_t)value != *last && value != savedpc) ++*own_votes;
-    *last = (uint32_t)value;
-  }
-  return pc != 0 && votes >= most_votes - most_votes / 2 ? pc : savedpc;
+  walk_loop(WALK_MAX_REGISTERS, step_elect, &e);
+  return e.pc != 0 && e.votes >= e.most_votes - e.most_votes / 2 ? e.pc : savedpc;
 }
 
 /* -- all calls of a coroutine --------------------------------------------------------------------------------- */

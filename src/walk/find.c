@@ -83,16 +83,16 @@ static bool consistent(walk_t *walk, const walk_state_t *s) {
 /* Adds the state at `word` if it runs here. `seen`: the word stands on this native stack or in a register. False when there is
  * no state. */
 WALK_LOCAL bool consider(walk_t *walk, uint64_t word, walk_trust_t trust, bool seen) {
-  walk_state_t state;
-  if (!walk_state(walk, word, trust, &state)) return false;
+  walk_state_t *state = &walk->candidate;
+  if (!walk_state(walk, word, trust, state)) return false;
   if (is_known(walk, word)) return true;
-  if (!on_stack(walk, state.place)) {
-    if (!seen || !consistent(walk, &state) || !runs_unprotected(walk, &state)) return true;
-    state.place = walk->stack_high - 1;
-  } else if (!consistent(walk, &state)) {
+  if (!on_stack(walk, state->place)) {
+    if (!seen || !consistent(walk, state) || !runs_unprotected(walk, state)) return true;
+    state->place = walk->stack_high - 1;
+  } else if (!consistent(walk, state)) {
     return true;
   }
-  insert(walk, &state);
+  insert(walk, state);
   return true;
 }
 
@@ -180,7 +180,10 @@ static inline void look_at_word(walk_t *walk, uint64_t word) {
 typedef struct {
   walk_t *walk;
   uint64_t at, end, beyond;
+  uint32_t count; /* of walk->words */
 } scan_t;
+
+enum { WORDS_AT_ONCE = 4 };
 
 /* LuaJIT (GC64): a state that runs has a C frame on this native stack, which holds it, and beside it the C frame before, or 0. Of the
  * word at k this can be told before it is followed, unless the other one was not read along. */
@@ -211,6 +214,20 @@ static uint64_t bound_of(walk_t *walk, uint64_t beyond) {
   return place > beyond ? place : 0;
 }
 
+/* Some of walk->words: a step for each would be longer than what is done in it, and of one for all the verifier would follow every word. */
+static long step_words(uint32_t i, void *context) {
+  scan_t *scan = context;
+  walk_t *walk = scan->walk;
+  if (i >= WALK_WORDS / WORDS_AT_ONCE) return 1;
+  for (uint32_t part = 0; part < WORDS_AT_ONCE; part++) {
+    uint32_t k = i * WORDS_AT_ONCE + part;
+    if (k >= scan->count || k >= WALK_WORDS) return 1;
+    if (may_be_in_cframe(walk, scan->at + (uint64_t)8 * k, k, scan->count))
+      look_at_word(walk, walk->words[k]);
+  }
+  return 0;
+}
+
 static long step_scan(uint32_t i, void *context) {
   scan_t *scan = context;
   walk_t *walk = scan->walk;
@@ -221,8 +238,8 @@ static long step_scan(uint32_t i, void *context) {
   uint32_t count = left < sizeof walk->words ? (uint32_t)left / 8 : WALK_WORDS;
   count = walk_bounded(count, WALK_WORDS);
   if (count == 0 || !walk_read(walk->memory, walk->words, scan->at, count * 8, WALK_GUESS)) return 1;
-  for (uint32_t k = 0; k < WALK_WORDS && k < count; k++)
-    if (may_be_in_cframe(walk, scan->at + (uint64_t)8 * k, k, count)) look_at_word(walk, walk->words[k]);
+  scan->count = count;
+  walk_loop(WALK_WORDS / WORDS_AT_ONCE, step_words, scan);
   look_now(walk);
   scan->at += sizeof walk->words;
   return 0;
@@ -233,7 +250,7 @@ static long step_scan(uint32_t i, void *context) {
 WALK_LOCAL void scan_stack(walk_t *walk, uint64_t from, uint64_t beyond) {
   scan_t scan = {walk, (from + 7) & ~(uint64_t)7,
                  walk->stack_high - from < WALK_SCAN_BYTES ? walk->stack_high : from + WALK_SCAN_BYTES,
-                 beyond};
+                 beyond, 0};
   walk_loop(WALK_SCAN_BYTES / sizeof walk->words, step_scan, &scan);
 }
 
@@ -267,6 +284,14 @@ static inline bool descend(walk_t *walk) {
 }
 #endif
 
+static long step_register(uint32_t i, void *context) {
+  walk_t *walk = ((scan_t *)context)->walk;
+  if (i >= WALK_MAX_REGISTERS || i >= walk->registers.count) return 1;
+  uint64_t word = walk->registers.values[i];
+  if (is_plausible(walk, word)) look_at(walk, word);
+  return 0;
+}
+
 static void find_innermost(walk_t *walk) {
   if (layout_of(walk)->family == LAYOUT_LUAJIT && walk->likely_global != 0) {
     uint64_t current = luajit_current(walk, walk->likely_global);
@@ -277,8 +302,8 @@ static void find_innermost(walk_t *walk) {
   if (walk->last_count > 0 && walk->last[0].state != walk->likely_main)
     consider(walk, walk->last[0].state, walk->last_is_alive ? WALK_LIVE : WALK_LEAD, false);
   if (is_settled(walk)) return;
-  for (uint32_t i = 0; i < WALK_MAX_REGISTERS && i < walk->registers.count; i++)
-    if (is_plausible(walk, walk->registers.values[i])) look_at(walk, walk->registers.values[i]);
+  scan_t scan = {.walk = walk};
+  walk_loop(WALK_MAX_REGISTERS, step_register, &scan);
   look_now(walk);
   if (!is_settled(walk)) scan_stack(walk, walk->registers.sp, 0);
 }

@@ -24,10 +24,10 @@ enum {
   WALK_RULED_OUT = 1024,   /* words remembered not to be one */
   WALK_WORDS = 64,         /* of it read at a time */
   WALK_BUFFER = 192,       /* bytes of a structure read at a time */
-  WALK_WINDOW = 32,        /* words of a Lua stack read at a time in BPF */
+  WALK_WINDOW = 64,        /* words of a Lua stack read at a time in BPF */
   WALK_CALL = 96,          /* bytes of a call record, at most … */
-  WALK_CALLS_READ = 512,   /* … and of records side by side, read at a time in BPF */
-  WALK_MET = 16,           /* functions of a walk remembered */
+  WALK_CALLS_READ = 1024,  /* … and of records side by side, read at a time in BPF */
+  WALK_MET = 64,           /* functions of a walk remembered */
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5,
   WALK_BARREN = 8,           /* places remembered to have nothing above … */
@@ -204,9 +204,10 @@ typedef struct walk {
   uint32_t state_count, last_count; /* of states and last, below */
   uint32_t looks; /* left to take: so many words are read for lua_States in a walk, no more */
   uint32_t soon_count;
-  uint64_t linked; /* from this place up each state resumes the next one in; 0: none is known to */
+  uint64_t linked;        /* from this place up each state resumes the next one in; 0: none is known to */
+  walk_state_t candidate; /* that is being looked at; not on the stack, of which BPF has little */
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
-  uint32_t met[WALK_MET];         /* by walk_met_slot(): where in frames its function was met, if it was */
+  uint16_t met[WALK_MET];         /* by walk_met_slot(): where in frames its function was met, if it was */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
 
   /* LuaJIT, where it is asked for: the frames as they lie, leaf first; NULL: not wanted */

@@ -41,8 +41,12 @@ struct pid {
   struct upid numbers[1];
   unsigned int level;
 } __attribute__((preserve_access_index));
+struct sched_entity {
+  __u64 sum_exec_runtime;
+} __attribute__((preserve_access_index));
 struct task_struct {
   struct mm_struct *mm;
+  struct sched_entity se;
   struct task_struct *group_leader;
   struct pid *thread_pid;
   unsigned long nvcsw, nivcsw; /* how often it was switched away from */
@@ -240,15 +244,21 @@ static uint64_t weigh_by_period(const struct bpf_perf_event_data *context, bpf_t
 }
 
 /* The CPU time of the thread since its last sample. If it was not switched away from meanwhile that is the time that has passed: ticks may
- * have been missed. */
+ * have been missed. But not what a hypervisor has taken from the processor, tens of milliseconds at times: the kernel does not count it
+ * as the thread's, and what it counts is behind by a tick of the scheduler at most. */
 static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid,
                       uint64_t now) {
+  enum { SCHEDULER_TICK = 10000000 }; /* ns, the longest there is */
   const struct task_struct *task = bpf_get_current_task_btf();
   uint64_t switches = (uint64_t)task->nvcsw + task->nivcsw, last = thread->time;
-  uint64_t weight = weigh_by_period(context, thread, tid);
-  if (last != 0 && switches == thread->switches) weight = now - last;
+  uint64_t ran = task->se.sum_exec_runtime, weight = weigh_by_period(context, thread, tid);
+  if (last != 0 && switches == thread->switches) {
+    uint64_t most = ran - thread->ran + 2 * weight + SCHEDULER_TICK;
+    weight = now - last < most ? now - last : most;
+  }
   thread->time = now;
   thread->switches = switches;
+  thread->ran = ran;
   return weight;
 }
 

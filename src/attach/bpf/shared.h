@@ -38,6 +38,7 @@ typedef struct {
   uint64_t period_turn; /* as it was */
   uint64_t time;        /* CLOCK_MONOTONIC, ns */
   uint64_t switches;    /* to other threads, until then */
+  uint64_t ran;         /* CPU time that the kernel had counted by then, ns */
   uint64_t walks;
   uint64_t barren[WALK_BARREN]; /* as walk_t has it */
 } bpf_thread_t;
