@@ -63,6 +63,11 @@ start() {
   disown "$pid" # its end is no news
   started+=("$pid")
 }
+# start_sleep: a process without a Lua in it, that has its name: before it is a shell
+start_sleep() {
+  start sleep 1000
+  wait_for grep -qx sleep "/proc/$pid/comm"
+}
 # pause: for a moment, between two looks; nobody writes to what it reads from
 exec {nothing}<> <(:)
 pause() { read -rt 0.02 -u "$nothing"; }

@@ -155,6 +155,7 @@ test_a_vm_that_is_made_later() {
   local runtime
   for runtime in lua5.1 lua5.4 luajit ${gc32:+texluajit}; do
     for engine in $ENGINES ptrace; do
+      [[ $engine != ptrace || $runtime == lua5.4 ]] || continue # what is made of samples is the same
       until_seen expect_a_late_one record_a_late_one
       kill -KILL "$host"
     done
@@ -165,6 +166,7 @@ test_a_vm_that_is_made_later_inside_another() {
   local runtime
   for runtime in lua5.4 luajit ${gc32:+texluajit}; do
     for engine in $ENGINES ptrace; do
+      [[ $engine != ptrace || $runtime == luajit ]] || continue
       until_seen expect_a_late_one record_a_late_one inside
       kill -KILL "$host"
     done

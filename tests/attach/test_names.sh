@@ -185,6 +185,7 @@ test_names_from_callers() {
     same "$status" 0 "status of $runtime: $(cat err)"
     sed -nE '/main chunk/d; s/^ +(.*[^ ]) +nowhere:[0-9]+$/\1/p' out | diff expected - || fail "$runtime: Lua (<) and the dump (>) differ"
     for engine in $(engines); do
+      [[ $engine != ptrace || $runtime == lua5.[15] || $runtime == luajit ]] || continue # dump reads as that does
       until_seen "sampled 10" recorded -F 199 -p "$pid"
       grep -v '^#' out.folded | awk '$NF > most { most = $NF; heaviest = $0 } END { print heaviest }' | sed 's/ [0-9]*$//' | tr ';' '\n' | sed -nE 's/^(.*[^ ]) \(nowhere:[0-9]+\)$/\1/p' | sed '/^main chunk$/d' |
         tac | diff <(sed -E 's/^function <(.*)>$/\1/' expected) - || fail "$runtime, $engine: Lua (<) and the profile (>) differ"
@@ -214,7 +215,7 @@ test_names_from_callers_in_a_storm_of_calls() {
     start $runtime $([[ $runtime == *luajit* ]] && echo -joff) "$here/alternating.lua"
     until_printed ready
     for engine in $(engines); do
-      [[ $engine != ptrace || $runtime == lua5.[14] || $runtime == luajit ]] || continue # the walk is the same
+      [[ $engine != ptrace || $runtime == lua5.4 || $runtime == luajit ]] || continue # the walk is the same
       until_seen "sampled 300 && right_names 5" recorded_names -F 5000 -p "$pid"
     done
     kill -KILL -- "-$pid"

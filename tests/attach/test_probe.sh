@@ -111,7 +111,7 @@ test_files_that_are_broken() {
   done
 }
 test_a_process_without_lua() {
-  start sleep 1000
+  start_sleep
   until_state S
   status "$luapulse" probe -p "$pid"
   same "$status" 1 "status"

@@ -18,7 +18,7 @@ start_split() { # COMMAND… -- ARGUMENTS of split.lua
 }
 
 # Engine ptrace walks by the code that dump has, and the agent, which are tried on every runtime.
-tells_more() { [[ $engine != ptrace || $runtime == lua5.[15] || $runtime == luajit || $runtime == luajit,-joff ]]; }
+tells_more() { [[ $engine != ptrace || $runtime == lua5.5 || $runtime == luajit,-joff ]]; }
 test_known_shares() {
   local runtime
   for engine in $(engines); do
@@ -51,7 +51,8 @@ test_functions_met_again() {
   local runtime path i turn='first [^;]*:11\\);second [^;]*:(14|15)\\);([^;]*;)?third [^;]*:(18|19)\\);'
   for i in {1..12}; do path+=$turn; done
   for engine in $(engines); do
-    for runtime in lua5.1 lua5.4 luajit,-joff ${gc32:+$gc32,-joff}; do
+    for runtime in lua5.1 lua5.4 lua5.5 luajit,-joff ${gc32:+$gc32,-joff}; do
+      tells_more || continue
       start ${runtime//,/ } "$here/turns.lua"
       until_printed ready
       enough -p "$pid"
@@ -134,7 +135,7 @@ test_several_targets() {
     done
     # one that is none, and one without Lua: the others are recorded, and the status tells
     start_split lua5.4 -- plain
-    start sleep 1000
+    start_sleep
     until_seen "sampled 200" record -F 999 -p "4194300,$pid,${started[-2]}"
     same "$status" 1 "status"
     has err "luapulse record: there is no process 4194300"
@@ -183,7 +184,7 @@ test_threads() {
 }
 test_no_lua() {
   for engine in $(engines); do
-    start sleep 1000
+    start_sleep
     record -p "$pid"
     same "$status" 1 "status"
     has err "luapulse record: no Lua in process $pid (sleep): none of the "

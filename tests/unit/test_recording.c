@@ -10,7 +10,7 @@
 
 #include "failing_memory.h"
 
-enum { FUNCTIONS = 64, DEPTH = 48, MANY = 200000, IN_WINDOWS = FEWER(MANY) };
+enum { FUNCTIONS = 64, DEPTH = 48, MANY = 120000, IN_WINDOWS = FEWER(MANY) };
 static const size_t most_bytes = (size_t)100 << 20; /* that a recorder may take */
 
 typedef struct {
