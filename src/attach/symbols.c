@@ -223,10 +223,26 @@ static naming_t *naming_of_target(symbols_t *s) {
 
 /* -- reading ---------------------------------------------------------------------------------------------------------- */
 
-/* A line that is not within the function: the prototype was freed, and its lines are another's by now. */
+/* A line that is not within the function, or in no file that anybody has. */
 static bool lies_outside(const walk_proto_t *proto, int32_t line) {
+  enum { MOST_LINES = 1 << 24 };
+  if (line > MOST_LINES) return true;
   if (line <= 0 || proto->line <= 0 || proto->last_line < proto->line) return false;
   return line < proto->line || line > proto->last_line;
+}
+
+/* False when the prototype was freed, though it looks as it did, for its lines are another's by now, or the allocator's, which keeps its
+ * lists in the first words of what is free. */
+static bool has_its_lines(walk_t *walk, const walk_proto_t *proto, int32_t line) {
+  enum { FIRST_WORDS = 16, INSTRUCTION = 4 }; /* bytes: a line takes one at least */
+  if (lies_outside(proto, line)) return false;
+  for (uint32_t i = 0; i < FIRST_WORDS && i < proto->line_count; i++) {
+    uint64_t pc = proto->code + (uint64_t)i * INSTRUCTION;
+    if (pc >= proto->code_end) break;
+    int32_t first = walk_line(walk, proto, pc);
+    if (lies_outside(proto, first) || (first <= 0 && i > 0)) return false; /* LuaJIT: the head has none */
+  }
+  return true;
 }
 
 /* True when the prototype is that of the frame still: nothing of it was collected. */
@@ -235,15 +251,18 @@ static bool is_there(symbols_t *s, const walk_frame_t *frame, walk_proto_t *prot
 }
 
 /* Reads the function of a frame, its source to `source` unless that is NULL: then it has a name, and the caller (which may be NULL) is not
- * asked. Whether it is there is asked before and after: the process may run meanwhile. */
+ * asked. Whether it is there is asked before and after: the process may run meanwhile. Nothing that was read before the first time counts:
+ * a string may go on in a page of then, which has the end of another one that lay there. */
 static reading_t read_function(symbols_t *s, const walk_frame_t *frame, const walk_frame_t *caller,
                                uint32_t runtime, char *source, size_t room) {
   walk_proto_t proto;
   reading_t reading = {.there = false};
-  if (!aim_at_memory(s, runtime) || !is_there(s, frame, &proto)) return reading;
+  if (!aim_at_memory(s, runtime)) return reading;
+  remote_forget(s->remote);
+  if (!is_there(s, frame, &proto)) return reading;
   reading.defined = proto.line;
   reading.line = frame->pc != 0 ? walk_line(s->walk, &proto, frame->pc) : 0;
-  if (lies_outside(&proto, reading.line)) return reading;
+  if (!has_its_lines(s->walk, &proto, reading.line)) return reading;
   if (source != NULL) {
     reading.source = source;
     if (!walk_string(s->walk, proto.source, source, room, &reading.source_len)) reading.source_len = 0;

@@ -2,6 +2,7 @@
 /* The frames of all running coroutines, and the choice between the families; see walk.h. Compiled for BPF, too. */
 #include "walk/walk.h"
 
+#include "walk/bytes.h"
 #include "walk/family.h"
 #include "walk/machine.h"
 
@@ -25,15 +26,43 @@ WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
   return is_puc(walk) && puc_is_collecting(walk, global);
 }
 
-/* All families keep a string's hash, or its number, behind its head. LuaJIT with short references has it in the same place, but for the
- * releases up to 2020, where its length is there. It never changes, but for that of a long string, once. */
+enum { STRING_HEAD = 24 }; /* bytes of a string that tell its hash and its length, wherever they are in it */
+
+/* Where the bytes of the string end that `head` is of, from its beginning; 0 where they are elsewhere (long ones of 5.5) or not told. */
+static inline uint64_t string_end(walk_t *walk, const uint8_t *head) {
+  const layout_t *layout = layout_of(walk);
+  if (layout->family == LAYOUT_LUAJIT) {
+    const layout_luajit_t *l = &layout->luajit;
+    return l->string_length <= STRING_HEAD - 4 ? l->string_bytes + (uint64_t)bytes_u32(head, l->string_length)
+                                               : 0;
+  }
+  const layout_puc_t *l = &layout->puc;
+  enum {
+    LONG = 16
+  }; /* in the tag, from 5.3 on; the length of a short one has a sign in 5.5, and is not negative */
+  if (l->string_tag >= STRING_HEAD || l->string_length > STRING_HEAD - 8) return 0;
+  if (l->string_short_length == LAYOUT_ABSENT) return l->string_bytes + bytes_u64(head, l->string_length);
+  if (l->string_short_length >= STRING_HEAD) return 0;
+  if ((head[l->string_tag] & LONG) == 0) return l->string_bytes + (uint64_t)head[l->string_short_length];
+  return l->string_long_bytes == LAYOUT_ABSENT ? l->string_bytes + bytes_u64(head, l->string_length) : 0;
+}
+
+/* What tells a string from another one that lies there later, and from what is left of it when it has been freed.
+ *
+ * All families keep a string's hash, or its number, behind its head. LuaJIT with short references has it in the same place, but for the
+ * releases up to 2020, where its length is there. It never changes, but for that of a long string, once. And the last bytes: an allocator
+ * that joins what is free writes its size there, and nothing else of the string may have changed. */
 static uint32_t source_hash(walk_t *walk, uint64_t source) {
-  enum { HASH = 12 };
+  enum { HASH = 12, TAIL = 8, MOST = 1 << 20 };
   const layout_t *layout = layout_of(walk);
   bool is_short = layout->family == LAYOUT_LUAJIT && layout->luajit.string_length == HASH;
-  uint32_t hash = 0;
-  walk_read(walk->memory, &hash, source + (is_short ? HASH - 4 : HASH), sizeof hash, WALK_GUESS);
-  return hash;
+  uint64_t words[STRING_HEAD / 8], tail = 0;
+  const uint8_t *head = (const uint8_t *)words;
+  if (!walk_read(walk->memory, words, source, sizeof words, WALK_GUESS)) return 0;
+  uint64_t end = string_end(walk, head);
+  if (end >= STRING_HEAD + TAIL && end < MOST)
+    walk_read(walk->memory, &tail, source + end - TAIL, TAIL, WALK_GUESS);
+  return bytes_u32(head, is_short ? HASH - 4 : HASH) ^ (uint32_t)(tail * 0x9e3779b97f4a7c15u >> 32);
 }
 
 static inline uint32_t mix_mark(const walk_proto_t *proto, uint32_t hash) {
