@@ -26,9 +26,12 @@
 
 enum {
   LOOK_MS = 50,
-  VARY_NS = 200000000, /* how often periods are changed … */
-  VARIED = 64,         /* … and of how many events at a time: it interrupts their threads for a moment */
-  LEAST_PART = 4       /* of a period */
+  VARY_TICKS =
+      16, /* how often periods are changed: a share of a program that kept in step with one is off by so many samples, no more … */
+  VARY_MOST_MS = 200,
+  VARY_LEAST_MS = 10,
+  VARIED = 64,   /* … and of how many events at a time: it interrupts their threads for a moment */
+  LEAST_PART = 4 /* of a period */
 };
 
 typedef struct {
@@ -143,10 +146,15 @@ static void change_first(engine_bpf_t *e) {
       if (e->ticked[i].events[k].is_first) change(e, &e->ticked[i].events[k]);
 }
 
+static int vary_ms(const engine_bpf_t *e) {
+  int ms = VARY_TICKS * 1000 / (int)e->options.hz;
+  return ms < VARY_LEAST_MS ? VARY_LEAST_MS : ms > VARY_MOST_MS ? VARY_MOST_MS : ms;
+}
+
 static void change_some(engine_bpf_t *e) {
   int64_t now = clock_now();
   change_first(e);
-  if (now - e->varied < VARY_NS) return;
+  if (now - e->varied < (int64_t)vary_ms(e) * 1000000) return;
   e->varied = now;
   for (size_t i = 0, events = 0; i < e->count; i++, e->vary_at++, e->vary_one = 0) {
     if (e->vary_at >= e->count) e->vary_at = 0;
@@ -343,8 +351,9 @@ static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take
   change_some(e);
   e->take = take;
   e->context = context;
+  int look = vary_ms(e) < LOOK_MS ? vary_ms(e) : LOOK_MS;
   /* one is woken early only when there is much */
-  int result = ring_buffer__poll(e->ring, milliseconds < LOOK_MS ? milliseconds : LOOK_MS);
+  int result = ring_buffer__poll(e->ring, milliseconds < look ? milliseconds : look);
   if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
   return result >= 0 || failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
 }
