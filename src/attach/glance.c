@@ -16,19 +16,43 @@ static bool is_here(const glance_t *glance, uint64_t piece) {
   return slot->piece == piece && slot->turn == glance->turn;
 }
 
-/* One call for all of them; what comes after the first that cannot be read does not come. A piece lies in one page: it is read whole or
- * not at all. */
-static void fetch(glance_t *glance, const uint64_t *pieces, size_t count) {
-  struct iovec here[GLANCE_LAST], there[GLANCE_LAST];
-  for (size_t i = 0; i < count; i++) {
-    here[i] = (struct iovec){glance->bytes[slot_of(pieces[i])], GLANCE_PIECE};
-    there[i] = (struct iovec){(void *)(uintptr_t)(pieces[i] * GLANCE_PIECE), GLANCE_PIECE};
-    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
+static void sort(uint64_t *pieces, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    uint64_t piece = pieces[i];
+    size_t to = i;
+    for (; to > 0 && pieces[to - 1] > piece; to--) pieces[to] = pieces[to - 1];
+    pieces[to] = piece;
   }
-  ssize_t got = process_vm_readv(glance->pid, here, count, there, count, 0);
-  size_t whole = got > 0 ? (size_t)got / GLANCE_PIECE : 0;
-  for (size_t i = 0; i < whole; i++)
+}
+
+/* One call for all of them, which are sorted by it; what comes after the first that cannot be read does not come. A piece lies in one page:
+ * it is read whole or not at all. What lies between those of a page is read along: to find the page again would take longer. */
+static void fetch(glance_t *glance, uint64_t *pieces, size_t count) {
+  enum { IN_PAGE = REMOTE_PAGE / GLANCE_PIECE };
+  static uint8_t between[REMOTE_PAGE]; /* written by the kernel, never read */
+  struct iovec here[2 * GLANCE_LAST], there[GLANCE_LAST];
+  size_t into = 0, from = 0;
+  sort(pieces, count);
+  for (size_t i = 0; i < count; i++) {
+    uint8_t *bytes = glance->bytes[slot_of(pieces[i])];
+    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
+    if (i > 0 && pieces[i] / IN_PAGE == pieces[i - 1] / IN_PAGE) {
+      size_t gap = (size_t)(pieces[i] - pieces[i - 1] - 1) * GLANCE_PIECE;
+      if (gap > 0) here[into++] = (struct iovec){between, gap};
+      there[from - 1].iov_len += gap + GLANCE_PIECE;
+    } else {
+      there[from++] = (struct iovec){(void *)(uintptr_t)(pieces[i] * GLANCE_PIECE), GLANCE_PIECE};
+    }
+    here[into++] = (struct iovec){bytes, GLANCE_PIECE};
+  }
+  ssize_t got = process_vm_readv(glance->pid, here, into, there, from, 0);
+  size_t left = got > 0 ? (size_t)got : 0;
+  for (size_t i = 0, k = 0; i < count && left >= here[k].iov_len; k++) {
+    left -= here[k].iov_len;
+    if (here[k].iov_base == between) continue;
     glance->slots[slot_of(pieces[i])] = (glance_slot_t){pieces[i], glance->turn, false};
+    i++;
+  }
 }
 
 /* The piece, and the one after it if that will be wanted, too. */

@@ -12,6 +12,7 @@
 #include "attach/registers_ptrace.h"
 
 enum {
+  SOON_NS = 25 * 1000,
   POLL_NS = 200 * 1000, /* between looks, at first; a signal ends it sooner */
   MOST_POLL_NS = 1000000,
   GIVEN_UP_MAX = 4096
@@ -43,23 +44,27 @@ static void bury(pid_t tid) {
   waitpid(tid, NULL, __WALL | WNOHANG);
 }
 
-thread_answer_t stopped_thread_check(stopped_thread_t *thread) {
+/* Takes a stop, if it has come to one. */
+static bool take_stop(stopped_thread_t *thread, bool *gone) {
   siginfo_t info = {.si_pid = 0};
-  int status;
-  if (waitid(P_PID, (id_t)thread->tid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) != 0)
-    return THREAD_GONE;
-  if (info.si_pid == 0) return THREAD_RUNS;
-  if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
-    bury(thread->tid);
-    return THREAD_GONE;
-  }
-  if (waitpid(thread->tid, &status, __WALL | WNOHANG) != thread->tid || !WIFSTOPPED(status))
-    return THREAD_GONE;
+  *gone = waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WNOHANG | __WALL) != 0;
+  if (*gone || info.si_pid == 0) return false;
   thread->held = true;
   /* a stop of ours is an event; anything else is a signal on its way to the thread */
-  if (status >> 16 == 0) thread->signal = WSTOPSIG(status);
+  if (info.si_status >> 8 == 0) thread->signal = info.si_status;
   thread->stopped = registers_of_stopped(thread->tid, &thread->registers);
-  return THREAD_STOPPED;
+  return true;
+}
+
+thread_answer_t stopped_thread_check(stopped_thread_t *thread) {
+  siginfo_t info = {.si_pid = 0};
+  bool gone;
+  if (take_stop(thread, &gone)) return THREAD_STOPPED;
+  if (gone || waitid(P_PID, (id_t)thread->tid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0)
+    return THREAD_GONE;
+  if (info.si_pid == 0) return THREAD_RUNS;
+  bury(thread->tid);
+  return THREAD_GONE;
 }
 
 void stopped_threads_pause(int64_t ns) {
@@ -70,14 +75,22 @@ void stopped_threads_pause(int64_t ns) {
   sigtimedwait(&child, NULL, &most);
 }
 
+/* To fall asleep and be woken takes longer than a thread that runs on another processor takes to stop. */
+static bool stops_at_once(stopped_thread_t *thread) {
+  bool gone = false;
+  for (int64_t end = clock_now() + SOON_NS; !gone && clock_now() < end;)
+    if (take_stop(thread, &gone)) return true;
+  return false;
+}
+
 thread_answer_t stopped_thread_await(stopped_thread_t *thread, int64_t patience) {
   int64_t end = clock_now() + patience, pause = POLL_NS;
   thread_answer_t answer;
-  do {
-    stopped_threads_pause(
-        pause); /* first: it hardly ever has stopped by now, and if it has its signal is there */
+  if (stops_at_once(thread)) return THREAD_STOPPED;
+  while ((answer = stopped_thread_check(thread)) == THREAD_RUNS && clock_now() < end) {
+    stopped_threads_pause(pause);
     if (pause < MOST_POLL_NS) pause += pause / 4;
-  } while ((answer = stopped_thread_check(thread)) == THREAD_RUNS && clock_now() < end);
+  }
   return answer;
 }
 
