@@ -59,12 +59,14 @@ static bool take_stop(stopped_thread_t *thread, bool *gone) {
 thread_answer_t stopped_thread_check(stopped_thread_t *thread) {
   siginfo_t info = {.si_pid = 0};
   bool gone;
-  if (take_stop(thread, &gone)) return THREAD_STOPPED;
-  if (gone || waitid(P_PID, (id_t)thread->tid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0)
+  if (waitid(P_PID, (id_t)thread->tid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) != 0)
     return THREAD_GONE;
   if (info.si_pid == 0) return THREAD_RUNS;
-  bury(thread->tid);
-  return THREAD_GONE;
+  if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
+    bury(thread->tid);
+    return THREAD_GONE;
+  }
+  return take_stop(thread, &gone) ? THREAD_STOPPED : THREAD_GONE; /* killed meanwhile */
 }
 
 void stopped_threads_pause(int64_t ns) {

@@ -28,23 +28,20 @@ WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
 
 enum { STRING_HEAD = 24 }; /* bytes of a string that tell its hash and its length, wherever they are in it */
 
-/* Where the bytes of the string end that `head` is of, from its beginning; 0 where they are elsewhere (long ones of 5.5) or not told. */
-static inline uint64_t string_end(walk_t *walk, const uint8_t *head) {
+/* The length of the string that `head` is of; 0 where its bytes are elsewhere (long ones of 5.5) or it is not told. */
+static inline uint64_t string_length(walk_t *walk, const uint8_t *head) {
   const layout_t *layout = layout_of(walk);
   if (layout->family == LAYOUT_LUAJIT) {
     const layout_luajit_t *l = &layout->luajit;
-    return l->string_length <= STRING_HEAD - 4 ? l->string_bytes + (uint64_t)bytes_u32(head, l->string_length)
-                                               : 0;
+    return l->string_length <= STRING_HEAD - 4 ? bytes_u32(head, l->string_length) : 0;
   }
   const layout_puc_t *l = &layout->puc;
-  enum {
-    LONG = 16
-  }; /* in the tag, from 5.3 on; the length of a short one has a sign in 5.5, and is not negative */
+  enum { LONG = 16 }; /* in the tag, from 5.3 on */
   if (l->string_tag >= STRING_HEAD || l->string_length > STRING_HEAD - 8) return 0;
-  if (l->string_short_length == LAYOUT_ABSENT) return l->string_bytes + bytes_u64(head, l->string_length);
+  if (l->string_short_length == LAYOUT_ABSENT) return bytes_u64(head, l->string_length);
   if (l->string_short_length >= STRING_HEAD) return 0;
-  if ((head[l->string_tag] & LONG) == 0) return l->string_bytes + (uint64_t)head[l->string_short_length];
-  return l->string_long_bytes == LAYOUT_ABSENT ? l->string_bytes + bytes_u64(head, l->string_length) : 0;
+  if ((head[l->string_tag] & LONG) == 0) return head[l->string_short_length];
+  return l->string_long_bytes == LAYOUT_ABSENT ? bytes_u64(head, l->string_length) : 0;
 }
 
 /* What tells a string from another one that lies there later, and from what is left of it when it has been freed.
@@ -55,13 +52,16 @@ static inline uint64_t string_end(walk_t *walk, const uint8_t *head) {
 static uint32_t source_hash(walk_t *walk, uint64_t source) {
   enum { HASH = 12, TAIL = 8, MOST = 1 << 20 };
   const layout_t *layout = layout_of(walk);
-  bool is_short = layout->family == LAYOUT_LUAJIT && layout->luajit.string_length == HASH;
+  bool is_jit = layout->family == LAYOUT_LUAJIT, is_short = is_jit && layout->luajit.string_length == HASH;
   uint64_t words[STRING_HEAD / 8], tail = 0;
   const uint8_t *head = (const uint8_t *)words;
   if (!walk_read(walk->memory, words, source, sizeof words, WALK_GUESS)) return 0;
-  uint64_t end = string_end(walk, head);
-  if (end >= STRING_HEAD + TAIL && end < MOST)
-    walk_read(walk->memory, &tail, source + end - TAIL, TAIL, WALK_GUESS);
+  uint64_t end = source + (is_jit ? layout->luajit.string_bytes : layout->puc.string_bytes),
+           len = string_length(walk, head);
+  if (len > 0 && len < MOST) {
+    walk_read(walk->memory, &tail, end + len - TAIL, TAIL, WALK_GUESS);
+    if (len < TAIL) tail >>= 8 * (TAIL - len); /* what is before them is not of the name, and changes */
+  }
   return bytes_u32(head, is_short ? HASH - 4 : HASH) ^ (uint32_t)(tail * 0x9e3779b97f4a7c15u >> 32);
 }
 

@@ -161,7 +161,7 @@ static void change_name(const char *name, const image_t *image) {
   bool early = jit && layout->luajit.string_length == HASH; /* the length is where others have the hash */
   for (uint32_t i = 0; i < walk.frame_count; i++) {
     if (walk.frames[i].kind != WALK_LUA || !walk_proto(&walk, walk.frames[i].proto, WALK_GUESS, &proto) ||
-        !walk_string(&walk, proto.source, source, sizeof source, &len) || len < 8 || len > sizeof source)
+        !walk_string(&walk, proto.source, source, sizeof source, &len) || len == 0 || len > sizeof source)
       continue;
     uint64_t contents = proto.source + (jit ? layout->luajit.string_bytes : layout->puc.string_bytes);
     uint8_t *hash = image_word(&memory, proto.source + (early ? HASH - 4 : HASH));
