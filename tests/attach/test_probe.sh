@@ -133,7 +133,8 @@ test_what_is_no_process() {
   refused 1 "there is no process 4194300" probe -p 4194300
 }
 test_zombie() {
-  start bash -c 'sleep 0 & echo "child $!"; exec sleep 1000'
+  # it ends when its parent is no shell any more, which would notice
+  start bash -c '{ until read -r name </proc/$$/comm && [ "$name" = sleep ]; do :; done; exec sleep 0; } & echo "child $!"; exec sleep 1000'
   until_printed child
   pid=$(sed -n 's/child //p' "printed.$((${#started[@]} - 1))")
   until_state Z
