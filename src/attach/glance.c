@@ -2,6 +2,7 @@
 /* Reading another process for a sample; see glance.h. */
 #include "attach/glance.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -16,42 +17,43 @@ static bool is_here(const glance_t *glance, uint64_t piece) {
   return slot->piece == piece && slot->turn == glance->turn;
 }
 
-static void sort(uint64_t *pieces, size_t count) {
-  for (size_t i = 1; i < count; i++) {
-    uint64_t piece = pieces[i];
-    size_t to = i;
-    for (; to > 0 && pieces[to - 1] > piece; to--) pieces[to] = pieces[to - 1];
-    pieces[to] = piece;
-  }
+static int by_address(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Whether a piece lies in the page of the one before it; then so many bytes are between them. */
+static bool is_in_page_of_last(const uint64_t *pieces, size_t i, size_t *between) {
+  enum { IN_PAGE = REMOTE_PAGE / GLANCE_PIECE };
+  bool is = i > 0 && pieces[i] / IN_PAGE == pieces[i - 1] / IN_PAGE;
+  *between = is ? (size_t)(pieces[i] - pieces[i - 1] - 1) * GLANCE_PIECE : 0;
+  return is;
 }
 
 /* One call for all of them, which are sorted by it; what comes after the first that cannot be read does not come. A piece lies in one page:
  * it is read whole or not at all. What lies between those of a page is read along: to find the page again would take longer. */
 static void fetch(glance_t *glance, uint64_t *pieces, size_t count) {
-  enum { IN_PAGE = REMOTE_PAGE / GLANCE_PIECE };
-  static uint8_t between[REMOTE_PAGE]; /* written by the kernel, never read */
+  static uint8_t nowhere[REMOTE_PAGE]; /* written by the kernel, never read */
   struct iovec here[2 * GLANCE_LAST], there[GLANCE_LAST];
-  size_t into = 0, from = 0;
-  sort(pieces, count);
+  size_t into = 0, from = 0, between;
+  qsort(pieces, count, sizeof *pieces, by_address);
   for (size_t i = 0; i < count; i++) {
-    uint8_t *bytes = glance->bytes[slot_of(pieces[i])];
-    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
-    if (i > 0 && pieces[i] / IN_PAGE == pieces[i - 1] / IN_PAGE) {
-      size_t gap = (size_t)(pieces[i] - pieces[i - 1] - 1) * GLANCE_PIECE;
-      if (gap > 0) here[into++] = (struct iovec){between, gap};
-      there[from - 1].iov_len += gap + GLANCE_PIECE;
+    if (is_in_page_of_last(pieces, i, &between)) {
+      if (between > 0) here[into++] = (struct iovec){nowhere, between};
+      there[from - 1].iov_len += between + GLANCE_PIECE;
     } else {
       there[from++] = (struct iovec){(void *)(uintptr_t)(pieces[i] * GLANCE_PIECE), GLANCE_PIECE};
     }
-    here[into++] = (struct iovec){bytes, GLANCE_PIECE};
+    here[into++] = (struct iovec){glance->bytes[slot_of(pieces[i])], GLANCE_PIECE};
+    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
   }
   ssize_t got = process_vm_readv(glance->pid, here, into, there, from, 0);
   size_t left = got > 0 ? (size_t)got : 0;
-  for (size_t i = 0, k = 0; i < count && left >= here[k].iov_len; k++) {
-    left -= here[k].iov_len;
-    if (here[k].iov_base == between) continue;
+  for (size_t i = 0; i < count; i++) {
+    is_in_page_of_last(pieces, i, &between);
+    if (left < between + GLANCE_PIECE) break;
+    left -= between + GLANCE_PIECE;
     glance->slots[slot_of(pieces[i])] = (glance_slot_t){pieces[i], glance->turn, false};
-    i++;
   }
 }
 

@@ -59,6 +59,29 @@ static void what_is_there_now(void **state) {
   munmap(far, (size_t)PAGES * PAGE);
 }
 
+/* What is fetched again lies apart in its pages, and the rest of them is not wanted. */
+static void pieces_apart(void **state) {
+  (void)state;
+  static const size_t places[] = {5 * PAGE + 3000, 700, 3900, 2 * PAGE + 10, 10, 5 * PAGE + 600,
+                                  2 * PAGE + 4090};
+  enum { PLACES = sizeof places / sizeof places[0] };
+  glance_last_t last = {0};
+  uint8_t *pages = map_pages();
+  for (uint8_t round = 1; round < 6; round++) {
+    uint8_t bytes[PLACES], now;
+    for (size_t i = 0; i < (size_t)PAGES * PAGE; i++) pages[i] = (uint8_t)(i * 7 + i / 512 + round);
+    for (size_t i = 0; i < PLACES; i++) bytes[i] = pages[places[i]];
+    glance_begin(&glance, getpid(), &last);
+    if (round > 1) memset(pages, 0, (size_t)PAGES * PAGE); /* all was fetched at the beginning */
+    for (size_t i = 0; i < PLACES; i++) {
+      assert_true(walk_read(&glance.memory, &now, (uint64_t)(uintptr_t)&pages[places[i]], 1, WALK_LIVE));
+      assert_int_equal(now, bytes[i]);
+    }
+    assert_int_equal(last.count, PLACES);
+  }
+  munmap(pages, (size_t)PAGES * PAGE);
+}
+
 /* Within a glance the process stands still: a piece is read once. */
 static void what_was_used_is_fetched_again(void **state) {
   (void)state;
@@ -129,9 +152,13 @@ static void much_of_it(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(any_length_from_anywhere),         cmocka_unit_test(what_is_there_now),
-    cmocka_unit_test(what_was_used_is_fetched_again),   cmocka_unit_test(what_is_gone_fails),
-    cmocka_unit_test(addresses_that_lead_nowhere_fail), cmocka_unit_test(much_of_it),
+    cmocka_unit_test(any_length_from_anywhere),
+    cmocka_unit_test(what_is_there_now),
+    cmocka_unit_test(pieces_apart),
+    cmocka_unit_test(what_was_used_is_fetched_again),
+    cmocka_unit_test(what_is_gone_fails),
+    cmocka_unit_test(addresses_that_lead_nowhere_fail),
+    cmocka_unit_test(much_of_it),
 };
 
 UNIT_MAIN(tests)
