@@ -26,7 +26,10 @@ WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
   return is_puc(walk) && puc_is_collecting(walk, global);
 }
 
-enum { STRING_HEAD = 24 }; /* bytes of a string that tell its hash and its length, wherever they are in it */
+enum {
+  STRING_HEAD =
+      sizeof(((walk_t *)0)->marked.head) /* tells its hash and its length, wherever they are in it */
+};
 
 /* The length of the string that `head` is of; 0 where its bytes are elsewhere (long ones of 5.5) or it is not told. */
 static inline uint64_t string_length(walk_t *walk, const uint8_t *head) {
@@ -53,16 +56,17 @@ static uint32_t source_hash(walk_t *walk, uint64_t source) {
   enum { HASH = 12, TAIL = 8, MOST = 1 << 20 };
   const layout_t *layout = layout_of(walk);
   bool is_jit = layout->family == LAYOUT_LUAJIT, is_short = is_jit && layout->luajit.string_length == HASH;
-  uint64_t words[STRING_HEAD / 8], tail = 0;
-  const uint8_t *head = (const uint8_t *)words;
-  if (!walk_read(walk->memory, words, source, sizeof words, WALK_GUESS)) return 0;
+  const uint8_t *head = (const uint8_t *)walk->marked.head;
+  uint64_t *tail = &walk->marked.tail;
+  *tail = 0;
+  if (!walk_read(walk->memory, walk->marked.head, source, sizeof walk->marked.head, WALK_GUESS)) return 0;
   uint64_t end = source + (is_jit ? layout->luajit.string_bytes : layout->puc.string_bytes),
            len = string_length(walk, head);
   if (len > 0 && len < MOST) {
-    walk_read(walk->memory, &tail, end + len - TAIL, TAIL, WALK_GUESS);
-    if (len < TAIL) tail >>= 8 * (TAIL - len); /* what is before them is not of the name, and changes */
+    walk_read(walk->memory, tail, end + len - TAIL, TAIL, WALK_GUESS);
+    if (len < TAIL) *tail >>= 8 * (TAIL - len); /* what is before them is not of the name, and changes */
   }
-  return bytes_u32(head, is_short ? HASH - 4 : HASH) ^ (uint32_t)(tail * 0x9e3779b97f4a7c15u >> 32);
+  return bytes_u32(head, is_short ? HASH - 4 : HASH) ^ (uint32_t)(*tail * 0x9e3779b97f4a7c15u >> 32);
 }
 
 static inline uint32_t mix_mark(const walk_proto_t *proto, uint32_t hash) {

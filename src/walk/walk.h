@@ -225,7 +225,9 @@ typedef struct walk {
   struct {
     uint64_t source;
     uint32_t hash;
-  } marked; /* last, in this walk */
+    uint64_t head[3],
+        tail; /* of the string that is being looked at; not on the stack, of which BPF has little */
+  } marked;   /* last, in this walk */
 
   uint64_t parser_node; /* calm, PUC: where in its table the parser's closure was last */
 
