@@ -95,10 +95,11 @@ static bool mark_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
   uint32_t len = l->proto_size - low;
   if (len > WALK_BUFFER || !walk_read(walk->memory, walk->buffer, frame->proto + low, len, trust))
     return false;
-  walk_proto_t proto = {.source = bytes_ref(bytes, l->proto_source - low, l->pointer),
-                        .lines = bytes_ref(bytes, l->proto_lines - low, l->pointer),
-                        .line = (int32_t)bytes_u32(bytes, l->proto_line - low)};
-  frame->mark = walk_mark_frame(walk, &proto);
+  walk_proto_t *proto = &walk->marked.proto;
+  proto->source = bytes_ref(bytes, l->proto_source - low, l->pointer);
+  proto->lines = bytes_ref(bytes, l->proto_lines - low, l->pointer);
+  proto->line = (int32_t)bytes_u32(bytes, l->proto_line - low);
+  frame->mark = walk_mark_frame(walk, proto);
   return true;
 }
 

@@ -134,9 +134,9 @@ WALK_PLACE bool puc_read_call(walk_t *walk, uint64_t at, puc_call_t *out) {
 static bool is_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
   const layout_puc_t *l = &layout_of(walk)->puc;
   if (marks_functions(walk)) {
-    walk_proto_t proto;
-    if (!puc_proto(walk, frame->proto, trust, &proto)) return false;
-    frame->mark = walk_mark_frame(walk, &proto);
+    walk_proto_t *proto = &walk->marked.proto;
+    if (!puc_proto(walk, frame->proto, trust, proto)) return false;
+    frame->mark = walk_mark_frame(walk, proto);
     return true;
   }
   uint8_t tag;

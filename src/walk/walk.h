@@ -158,6 +158,16 @@ typedef enum {
   WALK_VM_EXIT
 } walk_vmstate_t;
 
+/* What a function's prototype tells. */
+typedef struct {
+  uint64_t proto;
+  uint64_t source; /* string object */
+  uint64_t code, code_end;
+  uint64_t lines, anchors;
+  uint32_t line_count, anchor_count;
+  int32_t line, last_line; /* of definition */
+} walk_proto_t;
+
 typedef struct walk {
   const layout_t *layout;
   walk_memory_t *memory;
@@ -226,8 +236,9 @@ typedef struct walk {
     uint64_t source;
     uint32_t hash;
     uint64_t head[3],
-        tail; /* of the string that is being looked at; not on the stack, of which BPF has little */
-  } marked;   /* last, in this walk */
+        tail;           /* of the string that is being looked at; not on the stack, of which BPF has little */
+    walk_proto_t proto; /* likewise */
+  } marked;             /* last, in this walk */
 
   uint64_t parser_node; /* calm, PUC: where in its table the parser's closure was last */
 
@@ -271,16 +282,6 @@ WALK_PLACE walk_reason_t walk_frames(walk_t *walk);
 /* The frames of one coroutine alone. `running`: it is the innermost of the thread whose registers the walk has; else it has resumed
  * another, or does not run at all. */
 WALK_PLACE walk_reason_t walk_frames_of(walk_t *walk, const walk_state_t *state, bool running);
-
-/* What a function's prototype tells. */
-typedef struct {
-  uint64_t proto;
-  uint64_t source; /* string object */
-  uint64_t code, code_end;
-  uint64_t lines, anchors;
-  uint32_t line_count, anchor_count;
-  int32_t line, last_line; /* of definition */
-} walk_proto_t;
 
 /* Tells a prototype from another one that is at the same address later, or whose source is. */
 WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto);
