@@ -36,6 +36,7 @@ typedef struct {
   uint64_t used; /* number of the tick */
   int64_t cpu;   /* that it had used by then, ns … */
   int64_t due;   /* … and of it what it was not sampled for yet */
+  bool of_all;   /* `cpu` is that of the process, with threads it had before */
   size_t lua;    /* the one that was found */
   glance_last_t last;
   walk_t walk;
@@ -130,11 +131,13 @@ static void hand_out(const ptrace_engine_t *e, walk_t *walk, const watched_t *w,
 }
 
 /* Whether it has used the processor for another sample. At first sight that is taken for granted, and so much more that the kernel's
- * steps of counting do not matter. */
-static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu) {
-  t->due += t->used == 0 ? 2 * e->period + CPU_STEP_NS : cpu - t->cpu;
+ * steps of counting do not matter; what a thread used since the process had another number of them is one period. */
+static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu, bool of_all) {
+  bool comparable = t->used != 0 && t->of_all == of_all;
+  t->due += t->used == 0 ? 2 * e->period + CPU_STEP_NS : comparable ? cpu - t->cpu : e->period;
   if (t->due > MOST_DUE_NS) t->due = MOST_DUE_NS; /* of ticks that were missed */
   t->cpu = cpu;
+  t->of_all = of_all;
   t->used = e->ticks;
   if (t->due <= 0) return false;
   t->due -= e->period;
@@ -171,9 +174,10 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
 
 /* -- a tick ---------------------------------------------------------------------------------------------------------- */
 
-static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t space, int64_t cpu) {
+static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t space, int64_t cpu,
+                        bool of_all) {
   thread_t *t = thread_of(e, tid, space);
-  if (!is_due(e, t, cpu)) return;
+  if (!is_due(e, t, cpu, of_all)) return;
   if (space != w->space)
     hand_out(e, NULL, w, tid, space, 0, WALK_NO_STATE);
   else
@@ -189,7 +193,7 @@ static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
     process_stat_t stat;
     pid_t tid = (pid_t)atoi(entry->d_name);
     if (tid > 0 && process_stat_of_thread(&stat, w->pid, tid) && stat.state == 'R')
-      tick_thread(e, w, tid, space, stat.cpu);
+      tick_thread(e, w, tid, space, stat.cpu, false);
   }
   closedir(folder);
 }
@@ -205,7 +209,7 @@ static void tick(ptrace_engine_t *e) {
     if (stat.threads > 1)
       tick_threads(e, w, stat.space);
     else if (stat.state == 'R')
-      tick_thread(e, w, w->pid, stat.space, stat.cpu);
+      tick_thread(e, w, w->pid, stat.space, stat.cpu, true);
   }
 }
 

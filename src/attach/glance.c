@@ -2,7 +2,6 @@
 /* Reading another process for a sample; see glance.h. */
 #include "attach/glance.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -17,59 +16,108 @@ static bool is_here(const glance_t *glance, uint64_t piece) {
   return slot->piece == piece && slot->turn == glance->turn;
 }
 
-static int by_address(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
+/* What is read of one page. */
+typedef struct {
+  uint64_t first, end; /* pieces */
+} part_t;
+
+static void set_here(glance_t *glance, const part_t *part, uint64_t turn) {
+  for (uint64_t piece = part->first; piece < part->end; piece++) {
+    glance_slot_t *slot = &glance->slots[slot_of(piece)];
+    if (slot->piece != piece) *slot = (glance_slot_t){.piece = piece, .place = GLANCE_LAST};
+    slot->turn = turn;
+  }
 }
 
-/* Whether a piece lies in the page of the one before it; then so many bytes are between them. */
-static bool is_in_page_of_last(const uint64_t *pieces, size_t i, size_t *between) {
+/* Takes the next pieces that lie in one page, which are in order. What lies between them is read along: to find the page again would take
+ * longer. Their places are in one row, for there are as many as fill whole pages. */
+static size_t take_part(const glance_known_t *pieces, size_t count, part_t *part) {
   enum { IN_PAGE = REMOTE_PAGE / GLANCE_PIECE };
-  bool is = i > 0 && pieces[i] / IN_PAGE == pieces[i - 1] / IN_PAGE;
-  *between = is ? (size_t)(pieces[i] - pieces[i - 1] - 1) * GLANCE_PIECE : 0;
-  return is;
+  size_t taken = 1;
+  while (taken < count && pieces[taken].piece / IN_PAGE == pieces[0].piece / IN_PAGE) taken++;
+  *part = (part_t){pieces[0].piece, pieces[taken - 1].piece + 1};
+  return taken;
 }
 
-/* One call for all of them, which are sorted by it; what comes after the first that cannot be read does not come. A piece lies in one page:
- * it is read whole or not at all. What lies between those of a page is read along: to find the page again would take longer. */
-static void fetch(glance_t *glance, uint64_t *pieces, size_t count) {
-  static uint8_t nowhere[REMOTE_PAGE]; /* written by the kernel, never read */
-  struct iovec here[2 * GLANCE_LAST], there[GLANCE_LAST];
-  size_t into = 0, from = 0, between;
-  qsort(pieces, count, sizeof *pieces, by_address);
+/* One call for all of them; again for what comes after a page that cannot be read: at that the kernel ends. */
+static void fetch(glance_t *glance, const part_t *parts, size_t count) {
+  struct iovec here[GLANCE_LAST], there[GLANCE_LAST];
   for (size_t i = 0; i < count; i++) {
-    if (is_in_page_of_last(pieces, i, &between)) {
-      if (between > 0) here[into++] = (struct iovec){nowhere, between};
-      there[from - 1].iov_len += between + GLANCE_PIECE;
-    } else {
-      there[from++] = (struct iovec){(void *)(uintptr_t)(pieces[i] * GLANCE_PIECE), GLANCE_PIECE};
+    size_t len = (size_t)(parts[i].end - parts[i].first) * GLANCE_PIECE;
+    here[i] = (struct iovec){glance->bytes[slot_of(parts[i].first)], len};
+    there[i] = (struct iovec){(void *)(uintptr_t)(parts[i].first * GLANCE_PIECE), len};
+    set_here(glance, &parts[i], 0); /* it is being written over */
+  }
+  for (size_t i = 0; i < count; i++) { /* with each part that fails */
+    ssize_t got = process_vm_readv(glance->pid, &here[i], count - i, &there[i], count - i, 0);
+    for (size_t left = got > 0 ? (size_t)got : 0; i < count && left >= here[i].iov_len; i++) {
+      left -= here[i].iov_len;
+      set_here(glance, &parts[i], glance->turn);
     }
-    here[into++] = (struct iovec){glance->bytes[slot_of(pieces[i])], GLANCE_PIECE};
-    glance->slots[slot_of(pieces[i])].turn = 0; /* it is being written over */
-  }
-  ssize_t got = process_vm_readv(glance->pid, here, into, there, from, 0);
-  size_t left = got > 0 ? (size_t)got : 0;
-  for (size_t i = 0; i < count; i++) {
-    is_in_page_of_last(pieces, i, &between);
-    if (left < between + GLANCE_PIECE) break;
-    left -= between + GLANCE_PIECE;
-    glance->slots[slot_of(pieces[i])] = (glance_slot_t){pieces[i], glance->turn, false};
   }
 }
 
-/* The piece, and the one after it if that will be wanted, too. */
+/* The page, and the one after it if that will be wanted, too. */
 static bool fetch_missing(glance_t *glance, uint64_t piece, bool next_wanted) {
-  uint64_t pieces[2] = {piece, piece + 1};
-  fetch(glance, pieces, next_wanted && !is_here(glance, piece + 1) ? 2 : 1);
+  enum { IN_PAGE = REMOTE_PAGE / GLANCE_PIECE };
+  uint64_t page = piece / IN_PAGE * IN_PAGE;
+  part_t parts[2] = {{page, page + IN_PAGE}, {page + IN_PAGE, page + IN_PAGE * 2}};
+  bool next_missing = next_wanted && piece + 1 == parts[1].first && !is_here(glance, piece + 1);
+  fetch(glance, parts, next_missing ? 2 : 1);
   return is_here(glance, piece);
+}
+
+/* -- what is known of the last glances ------------------------------------------------------------------------------- */
+
+/* A place for another one: the one that was fetched in vain for longest goes. Past the end: all are used. */
+static uint32_t place_for_new(glance_last_t *last) {
+  if (last->count < GLANCE_LAST) return last->count++;
+  uint32_t place = 0;
+  for (uint32_t i = 1; i < GLANCE_LAST; i++)
+    if (last->known[i].idle > last->known[place].idle) place = i;
+  return last->known[place].idle > 0 ? place : GLANCE_LAST;
 }
 
 static void note(glance_t *glance, uint64_t piece) {
   glance_slot_t *slot = &glance->slots[slot_of(piece)];
-  if (slot->used) return;
-  slot->used = true;
-  if (glance->last->count < GLANCE_LAST) glance->last->pieces[glance->last->count++] = piece;
+  if (slot->used == glance->turn) return;
+  slot->used = glance->turn;
+  glance_last_t *last = glance->last;
+  bool known = slot->place < GLANCE_LAST && last->known[slot->place].piece == piece;
+  uint32_t place = known ? slot->place : place_for_new(last);
+  if (place < GLANCE_LAST) last->known[place] = (glance_known_t){piece, 0};
 }
+
+/* One glance older, without those that were of no use, and in order, which they are but for the new ones. */
+static void grow_older(glance_last_t *last) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < last->count; i++) {
+    glance_known_t known = last->known[i];
+    if (++known.idle > GLANCE_IDLE) continue;
+    uint32_t at = kept++;
+    for (; at > 0 && last->known[at - 1].piece > known.piece; at--) last->known[at] = last->known[at - 1];
+    last->known[at] = known;
+  }
+  last->count = kept;
+}
+
+static void fetch_known(glance_t *glance) {
+  part_t parts[GLANCE_LAST];
+  glance_last_t *last = glance->last;
+  size_t count = 0;
+  for (size_t i = 0; i < last->count; count++)
+    i += take_part(&last->known[i], last->count - i, &parts[count]);
+  if (count > 0) fetch(glance, parts, count);
+  for (uint32_t i = 0; i < last->count; i++) {
+    glance_slot_t *slot = &glance->slots[slot_of(last->known[i].piece)];
+    if (is_here(glance, last->known[i].piece))
+      slot->place = i;
+    else
+      last->known[i].idle = GLANCE_IDLE; /* it is gone, or has no place of its own */
+  }
+}
+
+/* -- the walk's reads ------------------------------------------------------------------------------------------------------ */
 
 static bool read_piecewise(walk_memory_t *memory, void *to, uint64_t from, uint32_t len, walk_trust_t trust) {
   glance_t *glance = (glance_t *)memory; /* its first member */
@@ -94,11 +142,10 @@ static void forget(walk_memory_t *memory) {
 }
 
 void glance_begin(glance_t *glance, pid_t pid, glance_last_t *last) {
-  glance_last_t before = *last;
   glance->memory = (walk_memory_t){.read = read_piecewise, .forget = forget};
   glance->pid = pid;
   glance->turn++;
   glance->last = last;
-  last->count = 0;
-  if (before.count > 0) fetch(glance, before.pieces, before.count);
+  grow_older(last);
+  fetch_known(glance);
 }

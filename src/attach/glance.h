@@ -2,8 +2,9 @@
 /* The memory of a process whose thread stands still for a sample, read by process_vm_readv.
  *
  * Mental model. A walk reads some twenty places, a hundred bytes each, and each call of the kernel costs as much as several of them. A
- * thread's stack is much the same from one sample to the next. So what the walk before has read is fetched by one call, and only what is
- * new by others. Pieces are small: what the process has in its processor's caches is slow to get from there, for both sides.
+ * thread's stack is much the same from one sample to the next, or as it was some samples ago. So what the last walks have read is fetched
+ * by one call, and only what is new by others. Pieces are small: what the process has in its processor's caches is slow to get from
+ * there, for both sides. What is new is read by pages: its neighbours are likely to be asked for next.
  *
  * What is kept is of one glance: the process runs between two. Every read can fail. (For much memory, read once: remote.h.) */
 #ifndef LUAPULSE_ATTACH_GLANCE_H
@@ -13,18 +14,25 @@
 
 #include "walk/memory.h"
 
-enum { GLANCE_PIECE = 512, GLANCE_PIECES = 1024, GLANCE_LAST = 128 };
+enum { GLANCE_PIECE = 512, GLANCE_PIECES = 1024, GLANCE_LAST = 128, GLANCE_IDLE = 6 };
 
-/* Which pieces were read, of one thread, at its last glance. All zero: there was none. */
+typedef struct {
+  uint64_t piece; /* address by GLANCE_PIECE */
+  uint32_t
+      idle; /* for so many glances it was fetched in vain; after GLANCE_IDLE it is not fetched any more */
+} glance_known_t;
+
+/* Which pieces were read, of one thread, at its last glances. All zero: there were none. */
 typedef struct {
   uint32_t count;
-  uint64_t pieces[GLANCE_LAST]; /* addresses by GLANCE_PIECE */
+  glance_known_t known[GLANCE_LAST];
 } glance_last_t;
 
 typedef struct {
   uint64_t piece;
-  uint64_t turn; /* the glance it is of; any other: it is not here */
-  bool used;     /* a walk has read it, it was not only fetched */
+  uint64_t turn;  /* the glance it is of; any other: it is not here */
+  uint64_t used;  /* the glance at which a walk has read it; any other: it was only fetched */
+  uint32_t place; /* among those that are known, or any other */
 } glance_slot_t;
 
 typedef struct {
@@ -36,7 +44,7 @@ typedef struct {
   uint8_t bytes[GLANCE_PIECES][GLANCE_PIECE];
 } glance_t;
 
-/* Begins a glance at a process: fetches what was read at the last one, and notes in `last` what is read now. */
+/* Begins a glance at a process: fetches what was read at the last ones, and notes in `last` what is read now. */
 void glance_begin(glance_t *glance, pid_t pid, glance_last_t *last);
 
 #endif

@@ -182,6 +182,18 @@ test_threads() {
     kill -KILL "$pid"
   done
 }
+# What a thread has used is told by the process while it is the only one, with what those before it used: it is sampled as before.
+test_passing_threads() {
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/passing_threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  for engine in $(engines); do
+    start ./host
+    until_printed ready
+    enough -p "$pid"
+    within "$(share '^with_another ')" 500 "$engine"
+    within "$(share '^alone ')" 500 "$engine"
+    kill -KILL "$pid"
+  done
+}
 test_no_lua() {
   for engine in $(engines); do
     start_sleep

@@ -90,12 +90,14 @@ static void what_was_used_is_fetched_again(void **state) {
   glance_begin(&glance, getpid(), &last);
   assert_true(reads(pages + 8, 8));
   assert_true(reads(pages + PAGE + 8, 8));
-  assert_int_equal(last.count, 2);
+  for (int round = 0; round < GLANCE_IDLE; round++) {
+    assert_int_equal(last.count, 2);
+    glance_begin(&glance, getpid(), &last);
+    pages[PAGE + 8] ^= 0xff; /* after it was fetched */
+    assert_true(walk_read(&glance.memory, &byte, (uint64_t)(uintptr_t)&pages[PAGE + 8], 1, WALK_LIVE));
+    assert_int_equal(byte, pages[PAGE + 8] ^ 0xff);
+  }
   glance_begin(&glance, getpid(), &last);
-  assert_int_equal(last.count, 0);
-  pages[PAGE + 8] ^= 0xff; /* after it was fetched */
-  assert_true(walk_read(&glance.memory, &byte, (uint64_t)(uintptr_t)&pages[PAGE + 8], 1, WALK_LIVE));
-  assert_int_equal(byte, pages[PAGE + 8] ^ 0xff);
   assert_int_equal(last.count, 1); /* the other was fetched in vain, and is not fetched again */
   glance.memory.forget(&glance.memory);
   assert_true(reads(pages + PAGE + 8, 1));
@@ -116,8 +118,50 @@ static void what_is_gone_fails(void **state) {
     else
       assert_false(reads(pages + i * PAGE, 8));
   assert_false(reads(pages + PAGE - 4, 8)); /* half of it is there */
-  assert_int_equal(last.count, PAGES);      /* seven, and that half */
+  glance_begin(&glance, getpid(), &last);
+  assert_int_equal(last.count, PAGES); /* seven, and that half; what is gone is not asked for again */
   munmap(pages, (size_t)PAGES * PAGE);
+}
+
+/* What comes after a page that is gone is fetched at the beginning all the same. */
+static void what_is_gone_keeps_nothing_else(void **state) {
+  (void)state;
+  glance_last_t last = {0};
+  uint8_t *pages = map_pages(), byte;
+  glance_begin(&glance, getpid(), &last);
+  for (size_t i = 0; i < PAGES; i++) assert_true(reads(pages + i * PAGE, 8));
+  munmap(pages + PAGE, PAGE);
+  munmap(pages + (size_t)3 * PAGE, PAGE);
+  glance_begin(&glance, getpid(), &last);
+  for (size_t i = 0; i < PAGES; i++) {
+    if (i == 1 || i == 3) continue;
+    uint8_t before = pages[i * PAGE];
+    pages[i * PAGE] ^= 0xff; /* after it was fetched */
+    assert_true(walk_read(&glance.memory, &byte, (uint64_t)(uintptr_t)&pages[i * PAGE], 1, WALK_LIVE));
+    assert_int_equal(byte, before);
+  }
+  munmap(pages, (size_t)PAGES * PAGE);
+}
+
+/* When there is no room for more, what was not used for longest makes it. */
+static void the_newest_are_kept(void **state) {
+  (void)state;
+  enum { MANY = 2 * GLANCE_LAST };
+  static glance_last_t last;
+  uint8_t *all = mmap(NULL, (size_t)MANY * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(all != MAP_FAILED);
+  glance_begin(&glance, getpid(), &last);
+  for (size_t i = 0; i < GLANCE_LAST; i++) assert_true(reads(all + i * PAGE, 8));
+  glance_begin(&glance, getpid(), &last);
+  for (size_t i = GLANCE_LAST - 4; i < MANY - 8; i++) assert_true(reads(all + i * PAGE, 8));
+  glance_begin(&glance, getpid(), &last);
+  assert_int_equal(last.count, GLANCE_LAST);
+  for (size_t i = 0; i < last.count; i++) {
+    size_t page = (size_t)(last.known[i].piece * GLANCE_PIECE - (uint64_t)(uintptr_t)all) / PAGE;
+    assert_true(i == 0 || last.known[i - 1].piece < last.known[i].piece);
+    assert_int_equal(last.known[i].idle, page >= GLANCE_LAST - 4 ? 1 : 2);
+  }
+  munmap(all, (size_t)MANY * PAGE);
 }
 
 static void addresses_that_lead_nowhere_fail(void **state) {
@@ -157,6 +201,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_apart),
     cmocka_unit_test(what_was_used_is_fetched_again),
     cmocka_unit_test(what_is_gone_fails),
+    cmocka_unit_test(what_is_gone_keeps_nothing_else),
+    cmocka_unit_test(the_newest_are_kept),
     cmocka_unit_test(addresses_that_lead_nowhere_fail),
     cmocka_unit_test(much_of_it),
 };
