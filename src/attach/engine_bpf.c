@@ -26,8 +26,9 @@
 
 enum {
   LOOK_MS = 50,
-  VARY_TICKS =
-      16, /* how often periods are changed: a share of a program that kept in step with one is off by so many samples, no more … */
+  /* how often periods are changed: a share of a program that kept in step with one is off by so many samples, no more (above 1600 a second,
+   * by those of 10 ms) … */
+  VARY_TICKS = 16,
   VARY_MOST_MS = 200,
   VARY_LEAST_MS = 10,
   VARIED = 64,   /* … and of how many events at a time: it interrupts their threads for a moment */

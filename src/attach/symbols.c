@@ -232,15 +232,16 @@ static bool lies_outside(const walk_proto_t *proto, int32_t line) {
 }
 
 /* False when the prototype was freed, though it looks as it did, for its lines are another's by now, or the allocator's, which keeps its
- * lists in the first words of what is free. */
+ * lists in the first words of what is free. LuaJIT has the lines in the prototype: they are as good as that is. */
 static bool has_its_lines(walk_t *walk, const walk_proto_t *proto, int32_t line) {
   enum { FIRST_WORDS = 16, INSTRUCTION = 4 }; /* bytes: a line takes one at least */
   if (lies_outside(proto, line)) return false;
+  if (walk->layout->family == LAYOUT_LUAJIT) return true;
   for (uint32_t i = 0; i < FIRST_WORDS && i < proto->line_count; i++) {
     uint64_t pc = proto->code + (uint64_t)i * INSTRUCTION;
     if (pc >= proto->code_end) break;
     int32_t first = walk_line(walk, proto, pc);
-    if (lies_outside(proto, first) || (first <= 0 && i > 0)) return false; /* LuaJIT: the head has none */
+    if (first <= 0 || lies_outside(proto, first)) return false;
   }
   return true;
 }
