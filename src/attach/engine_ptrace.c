@@ -4,7 +4,8 @@
  * Mental model. The engine sleeps until the next tick; gaps are random, uniform in half to one and a half periods. At a tick each
  * thread that the scheduler calls running is stopped alone, its stack is walked, the sample is handed out, and it is let go. A
  * thread that waits for a processor is called running, too. So that its samples tell what it used and not what it would have liked to
- * use, it is passed over when it has had a sample for all the CPU time it got.
+ * use, it is passed over when it has had samples for all the CPU time it got; and where ticks were missed, for the machine is busy or the
+ * rate too high, the next sample stands for what was used meanwhile.
  *
  * Nothing is waited for without a bound: what does not stop in time is left to stopped_threads_settle(). */
 #include <dirent.h>
@@ -26,18 +27,19 @@
 enum {
   PATIENCE_NS = 20 * 1000000, /* for a thread to stop */
   CPU_STEP_NS = 20 * 1000000, /* in which the kernel tells CPU time, and more */
-  MOST_DUE_NS = 1000000000,
-  THREADS = 64 /* whose last walk is kept: a walk that knows it reads less */
+  MOST_PERIODS = 16, /* that a sample stands for: what is due beyond is lost, rather than one stack's */
+  THREADS = 64       /* whose last walk is kept: a walk that knows it reads less */
 };
 
 typedef struct {
   pid_t tid;
   uint64_t space;
-  uint64_t used; /* number of the tick */
-  int64_t cpu;   /* that it had used by then, ns … */
-  int64_t due;   /* … and of it what it was not sampled for yet */
-  bool of_all;   /* `cpu` is that of the process, with threads it had before */
-  size_t lua;    /* the one that was found */
+  uint64_t used;  /* number of the tick */
+  int64_t cpu;    /* that it had used by then, ns … */
+  int64_t due;    /* … and of it what no sample stands for yet */
+  int64_t weight; /* what its next sample stands for */
+  bool of_all;    /* `cpu` is that of the process, with threads it had before */
+  size_t lua;     /* the one that was found */
   glance_last_t last;
   walk_t walk;
 } thread_t;
@@ -108,17 +110,19 @@ static walk_reason_t walk_thread(const watched_t *w, thread_t *t) {
   return WALK_NO_STATE;
 }
 
-static void hand_out(const ptrace_engine_t *e, walk_t *walk, const watched_t *w, pid_t tid, uint64_t space,
-                     uint32_t runtime, walk_reason_t reason) {
+static void hand_out(const ptrace_engine_t *e, thread_t *t, const watched_t *w, uint64_t space,
+                     walk_reason_t reason, bool walked) {
+  walk_t *walk = &t->walk;
   engine_sample_t sample = {.origin = {.time = (uint64_t)clock_now(),
+                                       .weight = (uint64_t)t->weight,
                                        .space = space,
                                        .pid = w->pid,
-                                       .tid = tid,
-                                       .runtime = runtime,
+                                       .tid = t->tid,
+                                       .runtime = walked ? w->luas[t->lua].index : 0,
                                        .reason = reason,
-                                       .pc = walk != NULL ? walk->registers.pc : 0},
-                            .unknown = walk == NULL};
-  if (reason == WALK_OK && walk != NULL) {
+                                       .pc = walked ? walk->registers.pc : 0},
+                            .unknown = !walked};
+  if (reason == WALK_OK && walked) {
     sample.origin.global = walk->states[0].global;
     if (walk_is_collecting(walk, sample.origin.global)) sample.origin.flags |= WALK_COLLECTING;
     sample.vmstate = walk->vmstate;
@@ -130,17 +134,18 @@ static void hand_out(const ptrace_engine_t *e, walk_t *walk, const watched_t *w,
   e->take(e->context, &sample);
 }
 
-/* Whether it has used the processor for another sample. At first sight that is taken for granted, and so much more that the kernel's
- * steps of counting do not matter; what a thread used since the process had another number of them is one period. */
+/* Whether it has used the processor for another sample, and how much that stands for: a period, and what is due beyond what may be by
+ * chance. At first sight that is due, for the kernel counts by steps; what a thread used since the process had another number of them is
+ * one period. */
 static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu, bool of_all) {
-  bool comparable = t->used != 0 && t->of_all == of_all;
-  t->due += t->used == 0 ? 2 * e->period + CPU_STEP_NS : comparable ? cpu - t->cpu : e->period;
-  if (t->due > MOST_DUE_NS) t->due = MOST_DUE_NS; /* of ticks that were missed */
+  const int64_t by_chance = 2 * e->period + CPU_STEP_NS, most = by_chance + MOST_PERIODS * e->period;
+  t->due += t->used == 0 ? by_chance : t->of_all == of_all ? cpu - t->cpu : e->period;
+  if (t->due > most) t->due = most;
   t->cpu = cpu;
   t->of_all = of_all;
   t->used = e->ticks;
   if (t->due <= 0) return false;
-  t->due -= e->period;
+  t->weight = t->due > by_chance + e->period ? t->due - by_chance : e->period;
   return true;
 }
 
@@ -162,7 +167,10 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
     watched_aim(w, &t->walk, &stopped.registers);
     reason = walk_thread(w, t);
   }
-  if (stopped.stopped) hand_out(e, &t->walk, w, t->tid, w->space, w->luas[t->lua].index, reason);
+  if (stopped.stopped) {
+    t->due -= t->weight;
+    hand_out(e, t, w, w->space, reason, true);
+  }
   if (answer != THREAD_GONE) stopped_thread_release(&stopped);
   if (stopped.stopped) {
     e->counts.stops++;
@@ -179,7 +187,7 @@ static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t sp
   thread_t *t = thread_of(e, tid, space);
   if (!is_due(e, t, cpu, of_all)) return;
   if (space != w->space)
-    hand_out(e, NULL, w, tid, space, 0, WALK_NO_STATE);
+    hand_out(e, t, w, space, WALK_NO_STATE, false);
   else
     sample_thread(e, w, t);
 }

@@ -159,19 +159,22 @@ test_many_targets() {
   done
 }
 # VMs of their own on threads of their own, four that run: each has the share of the samples that it has of the processor, which is for
-# the kernel to give.
+# the kernel to give. It is known of the time from before the recording until after it, most of which that should have been.
 test_threads() {
   local i thread all
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
   used_by_threads() { awk '{ print FILENAME, $1 }' /proc/$pid/task/*/schedstat; }
-  watched() { used_by_threads >before && recorded -p "$pid" -F 999 "$@" && used_by_threads >after; }
+  watched() {
+    used_by_threads >before && recorded -p "$pid" -F 999 "$@" && used_by_threads >after
+    paste -d ' ' before after | awk '{ split($1, path, "/"); print path[5], $4 - $2; sum += $4 - $2 } END { print "all", sum }' >used
+  }
+  was_most_of_it() { awk '/^all/ { used = $2 } !/^#|^all/ && FILENAME != "used" { sum += $NF } END { exit sum < used / 2 }' used out.folded || fail "half of the time is not recorded"; }
   for engine in $(engines); do
     start ./host
     until_printed ready
-    until_seen "sampled 150; for i in work_1 work_2 work_3 inside; do stacks \"main chunk .\$i:1.;\$i .\$i:1\"; done" watched
+    until_seen "sampled 150; for i in work_1 work_2 work_3 inside; do stacks \"main chunk .\$i:1.;\$i .\$i:1\"; done; was_most_of_it" watched
     mv out.folded all.folded
     all=$(awk '!/^#/ { sum += $NF } END { print sum }' all.folded)
-    paste -d ' ' before after | awk '{ split($1, path, "/"); print path[5], $4 - $2; sum += $4 - $2 } END { print "all", sum }' >used
     for thread in $(sed -n 's/^\([0-9]*\) .*/\1/p' used); do
       "$luapulse" convert --where "tid=$thread" -o out.folded out.pb.gz || fail "nothing of thread $thread"
       same "$(grep -oE 'work_.|inside' out.folded | sort -u | wc -l)" 1 "functions of thread $thread"
