@@ -35,10 +35,7 @@ typedef struct heap {
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
   heap_filter_mask_t filter_mask;
-  bool traced;
-  bool
-      interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
-  int64_t left;    /* bytes until the next sample */
+  int64_t left; /* bytes until the next sample */
   uint64_t alloc_objects, free_objects, free_bytes;
   heap_filter_t *filter; /* of the blocks that are followed */
 
@@ -46,7 +43,10 @@ typedef struct heap {
   const uint8_t *white; /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
   const uint8_t *kind;  /* of collections it makes; NULL: not told */
   uint8_t last_white;
-  bool sweeps;      /* the white was turned over by a collection that goes by steps, and has not ended */
+  bool traced;
+  bool
+      interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */
+  bool sweeps;     /* the white was turned over by a collection that goes by steps, and has not ended */
   uint64_t granted; /* sum of all gaps: what is not left of it was allocated */
   live_heap_totals_t *totals;
   heap_rate_t rate;

@@ -20,10 +20,11 @@ typedef struct {
 } heap_filter_t;
 
 /* The number of classes less one; kept by whoever asks, beside what it needs as often. */
-typedef uint16_t heap_filter_mask_t;
+typedef uint32_t heap_filter_mask_t;
 
+/* Of its lower half, which is one instruction less than a good hash of all of it; blocks are not 4 GiB apart by habit. */
 static inline uint32_t heap_filter_class(uint64_t address) {
-  return (uint32_t)((address >> 3) * 0x9e3779b97f4a7c15u >> 48);
+  return (uint32_t)address * 0x9e3779b1u >> 16;
 }
 
 static inline bool heap_filter_may_have(const heap_filter_t *filter, heap_filter_mask_t mask,

@@ -19,6 +19,10 @@
  * linker binds when they are first made lead nowhere before that. Ordinary context. */
 bool plain_allocator_is(lua_Alloc allocate);
 
+/* Called by the addresses that the linker has put down, not by way of its code: tens of millions of times a second a jump counts. */
+extern __typeof__(malloc) malloc __attribute__((noplt));
+extern __typeof__(free) free __attribute__((noplt));
+
 /* What a plain one does. The only memory that the agent takes so is Lua's own. */
 static inline void *plain_allocator_make(size_t size) {
   return malloc(size);
