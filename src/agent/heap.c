@@ -10,8 +10,8 @@
 #include "agent/engine.h"
 #include "agent/heap_cycle.h"
 #include "agent/heap_site.h"
+#include "agent/host_allocator.h"
 #include "agent/lean.h"
-#include "agent/plain_allocator.h"
 #include "profile/mem.h"
 
 enum { STACK_WIPED = 768, CACHE_LINE = 64 };
@@ -225,25 +225,31 @@ LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block
     return allocate_sample(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
-  void *result = heap->allocate(heap->ud, block, old_size, new_size);
+  void *result = heap->resizes_plainly ? host_allocator_resize_plainly(block, new_size)
+                                       : heap->allocate(heap->ud, block, old_size, new_size);
   if (__builtin_expect(result == NULL, 0)) return count_failure(heap);
   count_realloc(heap, block, old_size, new_size, result);
   return result;
 }
 
-/* As the host's allocator does it, or in its stead where that is known to be plain. */
-LEAN_INLINE void *hand_on_new(heap_t *heap, size_t old_size, size_t size, bool plain) {
-  return plain ? plain_allocator_make(size) : heap->allocate(heap->ud, NULL, old_size, size);
+/* As the host's allocator does it, or in its stead where that is known to be plain, or to be made of parts. */
+typedef enum { BY_THE_HOST, PLAINLY, BY_PARTS } way_t;
+
+LEAN_INLINE void *hand_on_new(heap_t *heap, size_t old_size, size_t size, way_t way) {
+  if (way == PLAINLY) return host_allocator_make_plainly(size);
+  return way == BY_PARTS ? heap->parts.make(heap->ud, size, old_size, size)
+                         : heap->allocate(heap->ud, NULL, old_size, size);
 }
 
-LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, bool plain) {
-  if (!plain) return heap->allocate(heap->ud, block, size, 0);
-  plain_allocator_free(block);
+LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, way_t way) {
+  if (way == BY_PARTS) return heap->parts.release(heap->ud, block, size, 0);
+  if (way == BY_THE_HOST) return heap->allocate(heap->ud, block, size, 0);
+  host_allocator_free_plainly(block);
   return NULL;
 }
 
 /* What a failure would have to undo is kept in the heap, not across the call. */
-LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, bool plain) {
+LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way) {
   if (__builtin_expect(heap_cycle_has_turned(heap), 0))
     return allocate_turned(heap, block, old_size, new_size);
   heap->left -= (int64_t)new_size;
@@ -251,43 +257,40 @@ LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_si
   if (block != NULL) return reallocate(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
-  void *result = hand_on_new(heap, old_size, new_size, plain);
+  void *result = hand_on_new(heap, old_size, new_size, way);
   return __builtin_expect(result != NULL, 1) ? result : count_failure(heap);
 }
 
-LEAN __attribute__((noinline)) static void *allocate_more(heap_t *heap, void *block, size_t old_size,
-                                                          size_t new_size) {
-  return more(heap, block, old_size, new_size, false);
-}
-
-LEAN __attribute__((noinline)) static void *allocate_more_plainly(heap_t *heap, void *block, size_t old_size,
-                                                                  size_t new_size) {
-  return more(heap, block, old_size, new_size, true);
-}
-
-LEAN_INLINE void *any(heap_t *heap, void *block, size_t old_size, size_t new_size, bool plain) {
+LEAN_INLINE void *any(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way,
+                      lua_Alloc with_more) {
   if (__builtin_expect(atomic_load_explicit(&heap->state, memory_order_relaxed) != HEAP_SAMPLING, 0))
     return allocate_not_sampling(heap, block, old_size, new_size);
-  if (new_size != 0)
-    return plain ? allocate_more_plainly(heap, block, old_size, new_size)
-                 : allocate_more(heap, block, old_size, new_size);
+  if (new_size != 0) return with_more(heap, block, old_size, new_size);
   if (block != NULL) {
     count_free(heap, old_size);
     if (may_be_followed(heap, (uint64_t)(uintptr_t)block)) return free_followed(heap, block, old_size);
   }
-  return hand_on_free(heap, block, old_size, plain);
+  return hand_on_free(heap, block, old_size, way);
 }
 
-/* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere, by tail calls. */
-LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate(void *ud, void *block, size_t old_size,
-                                                                size_t new_size) {
-  return any(ud, block, old_size, new_size, false);
-}
+/* What is called for everything Lua allocates and frees: as little as can be, and the rest elsewhere, by tail calls. One for each way. */
+#define WRAPPER(name, way)                                                                            \
+  LEAN __attribute__((noinline)) static void *name##_more(void *ud, void *block, size_t old_size,     \
+                                                          size_t new_size) {                          \
+    return more(ud, block, old_size, new_size, way);                                                  \
+  }                                                                                                   \
+  LEAN __attribute__((aligned(CACHE_LINE))) static void *name(void *ud, void *block, size_t old_size, \
+                                                              size_t new_size) {                      \
+    return any(ud, block, old_size, new_size, way, name##_more);                                      \
+  }
 
-/* The same where the host's allocator is plain. */
-LEAN __attribute__((aligned(CACHE_LINE))) static void *allocate_plainly(void *ud, void *block,
-                                                                        size_t old_size, size_t new_size) {
-  return any(ud, block, old_size, new_size, true);
+WRAPPER(allocate, BY_THE_HOST)
+WRAPPER(allocate_plainly, PLAINLY)
+WRAPPER(allocate_by_parts, BY_PARTS)
+
+static lua_Alloc choose_wrapper(heap_t *heap) {
+  if (host_allocator_is_plain(heap->allocate)) return allocate_plainly;
+  return host_allocator_parts(heap->allocate, &heap->parts) ? allocate_by_parts : allocate;
 }
 
 /* -- starting and ending: ordinary context ---------------------------------------------------------------------------- */
@@ -331,7 +334,8 @@ static bool is_in_place(heap_t *heap, lua_State *L) {
 static void put_in_place(heap_t *heap, lua_State *L) {
   heap->allocate = lua_getallocf(L, &heap->ud);
   try_out(heap->allocate, heap->ud); /* by now whatever it calls is bound */
-  heap->wrapper = plain_allocator_is(heap->allocate) ? allocate_plainly : allocate;
+  heap->wrapper = choose_wrapper(heap);
+  heap->resizes_plainly = host_allocator_resizes_plainly(heap->allocate);
   heap->taken_out = false;
   lua_setallocf(L, heap->wrapper, heap);
 }

@@ -15,6 +15,7 @@
 
 #include "agent/heap_filter.h"
 #include "agent/heap_weight.h"
+#include "agent/host_allocator.h"
 #include "agent/vm.h"
 #include "profile/live_heap.h"
 
@@ -39,10 +40,12 @@ typedef struct heap {
   uint64_t alloc_objects, free_objects, free_bytes;
   heap_filter_t *filter; /* of the blocks that are followed */
 
-  size_t requested;     /* by the allocation under way */
-  const uint8_t *white; /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
-  const uint8_t *kind;  /* of collections it makes; NULL: not told */
+  size_t requested;             /* by the allocation under way */
+  host_allocator_parts_t parts; /* of `allocate`, where the wrapper calls them itself */
+  const uint8_t *white;         /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
+  const uint8_t *kind;          /* of collections it makes; NULL: not told */
   uint8_t last_white;
+  bool resizes_plainly; /* the host's allocator: see host_allocator.h */
   bool traced;
   bool
       interrupted; /* ticks or another thread of the profiler may come at any moment: the VM's lock is needed */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocators that are nothing but realloc and free, and such as are not: told apart by their code (src/agent/plain_allocator.h). */
-#include "agent/plain_allocator.h"
+/* Allocators that are nothing but realloc and free, such as are made of other functions, and such as are neither: told apart by their code
+ * (src/agent/host_allocator.h). */
+#include "agent/host_allocator.h"
 
+#include <dlfcn.h>
 #include <sys/resource.h>
 
 #include "heap.h"
@@ -56,13 +58,16 @@ static void plain_ones_are_known(void) {
   lua_gc(L, LUA_GCCOLLECT, 0);
   luaL_openlibs(L); /* by now it has freed something */
 #ifdef __x86_64__
-  CHECK(plain_allocator_is(of_the_library));
-  CHECK(plain_allocator_is(as_luas_own));
-  CHECK(plain_allocator_is(the_other_way_round));
-  CHECK(plain_allocator_is(never_fails_to_shrink));
-  CHECK(plain_allocator_is(without_frame_pointer));
+  CHECK(host_allocator_is_plain(of_the_library));
+  CHECK(host_allocator_is_plain(as_luas_own));
+  CHECK(host_allocator_is_plain(the_other_way_round));
+  CHECK(host_allocator_is_plain(never_fails_to_shrink));
+  CHECK(host_allocator_is_plain(without_frame_pointer));
+  CHECK(host_allocator_resizes_plainly(as_luas_own));
+  CHECK(host_allocator_resizes_plainly(the_other_way_round));
+  CHECK(!host_allocator_resizes_plainly(never_fails_to_shrink));
 #else
-  CHECK(!plain_allocator_is(of_the_library));
+  CHECK(!host_allocator_is_plain(of_the_library));
 #endif
   lua_close(L);
 }
@@ -150,12 +155,137 @@ static void others_are_not(void) {
                                      makes_empty_ones,    limits_sizes,         limits_by_ud,
                                      looks_at_the_result, writes_into_it,       never_ends};
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-    if (plain_allocator_is(others[i])) FAIL("other number %zu was taken for a plain one", i);
+    if (host_allocator_is_plain(others[i])) FAIL("other number %zu was taken for a plain one", i);
 #ifdef __x86_64__
   lua_Alloc exchanging;
   void (*code)(void) = exchanges_registers;
   memcpy(&exchanging, &code, sizeof exchanging);
-  CHECK(!plain_allocator_is(exchanging));
+  CHECK(!host_allocator_is_plain(exchanging));
+#endif
+}
+
+/* -- made of parts ----------------------------------------------------------------------------------------------------- */
+
+#ifdef __x86_64__
+/* A block of 64 bytes that is handed out again and again: what the parts were given is seen. */
+static char the_block[64];
+static void *given_ud;
+static size_t given_size;
+
+__attribute__((used, aligned(16), no_sanitize("address", "undefined", "thread"))) static void *part_make(
+    void *ud, size_t size, size_t old_size, size_t same_size) {
+  __asm__ volatile("test %%rdi, %%rdi" : : : "cc");
+  given_ud = ud;
+  given_size = size;
+  return old_size == 5 && same_size == size ? the_block : NULL;
+}
+
+__attribute__((used, aligned(16), no_sanitize("address", "undefined", "thread"))) static void *part_release(
+    void *ud, void *block, size_t size, size_t zero) {
+  __asm__ volatile("test %%rdi, %%rdi" : : : "cc");
+  given_ud = ud;
+  given_size = size;
+  return block == the_block && zero == 0 ? NULL : the_block;
+}
+
+/* ALLOCATOR_OF(NAME, BEFORE, NEW, FREED): jumps as LuaJIT's does, with other instructions before all, before a new block and before a free. The
+ * functions that are jumped to are aligned, or a little off, or need flags. */
+#define ALLOCATOR_OF(name, before, new, freed) \
+  void name(void);                             \
+  __asm__(".text\n.balign 16\n" #name ":\n" before "\n"           \
+          "  test %rcx, %rcx\n  je 2f\n"                          \
+          "  test %rsi, %rsi\n  je 1f\n"                          \
+          "  mov %rcx, %rdx\n  jmp parts_resize\n"                \
+          "1: mov %rcx, %rsi\n" new "\n"                          \
+          "2: " freed "\n  .balign 64\n");
+
+__asm__(
+    ".text\n.balign 16\n"
+    "parts_make: push %rbx\n  mov %rdi, %rbx\n  sub $8, %rsp\n  add $8, %rsp\n  pop %rbx\n  jmp part_make\n"
+    ".balign 16\n"
+    "parts_release: test %rsi, %rsi\n  jmp part_release\n"
+    ".balign 16\n"
+    "parts_resize: xor %eax, %eax\n  ret\n"
+    ".balign 16\n"
+    "parts_needs_flags: push %rbx\n  je 1f\n1: pop %rbx\n  ret\n"
+    ".balign 16\n"
+    "  nop\n"
+    "parts_unaligned: test %rdi, %rdi\n  ret\n"
+    ".balign 64\n");
+ALLOCATOR_OF(by_parts, "", "jmp parts_make", "jmp parts_release")
+ALLOCATOR_OF(by_parts_with_flags, "", "jmp parts_needs_flags", "jmp parts_release")
+ALLOCATOR_OF(by_parts_unaligned, "", "jmp parts_unaligned", "jmp parts_release")
+ALLOCATOR_OF(by_parts_of_another, "", "mov %rcx, %rdi\njmp parts_make", "jmp parts_release")
+ALLOCATOR_OF(by_parts_of_another_size, "", "xor %edx, %edx\njmp parts_make", "jmp parts_release")
+ALLOCATOR_OF(by_parts_frees_another, "", "jmp parts_make", "mov %rdi, %rsi\njmp parts_release")
+ALLOCATOR_OF(by_parts_with_more, "xor %eax, %eax", "jmp parts_make", "jmp parts_release")
+ALLOCATOR_OF(by_parts_pushes, "push %rbx", "jmp parts_make", "jmp parts_release")
+ALLOCATOR_OF(by_parts_returns, "", "jmp parts_make", "xor %eax, %eax\nret")
+ALLOCATOR_OF(by_parts_guarded, "endbr64", "jmp parts_make", "jmp parts_release")
+
+static lua_Alloc as_allocator(void (*code)(void)) {
+  lua_Alloc function;
+  memcpy(&function, &code, sizeof function);
+  return function;
+}
+#endif
+
+static void parts_are_known(void) {
+  host_allocator_parts_t parts;
+  lua_State *L = luaL_newstate();
+  void *ud;
+  lua_Alloc of_the_library = lua_getallocf(L, &ud);
+#ifdef __x86_64__
+  CHECK(!host_allocator_parts(of_the_library, &parts));
+  CHECK(host_allocator_parts(as_allocator(by_parts), &parts));
+  CHECK(parts.make(&parts, 48, 5, 48) == the_block && given_ud == &parts && given_size == 48);
+  CHECK(parts.release(L, the_block, 7, 0) == NULL && given_ud == L && given_size == 7);
+  static void (*const others[])(void) = {
+      by_parts_with_flags,      by_parts_unaligned,     by_parts_of_another,
+      by_parts_of_another_size, by_parts_frees_another, by_parts_with_more,
+      by_parts_pushes,          by_parts_returns,       by_parts_guarded};
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    if (host_allocator_parts(as_allocator(others[i]), &parts)) FAIL("number %zu is not made of parts", i);
+#else
+  CHECK(!host_allocator_parts(of_the_library, &parts));
+#endif
+  CHECK(!host_allocator_parts(as_luas_own, &parts));
+  lua_close(L);
+}
+
+/* As it is installed, beside the Lua of this host. */
+static void luajits_own_is_made_of_parts(void) {
+  if (SANITIZED_ADDRESS || SANITIZED_THREAD) return; /* they have no library beside theirs */
+#ifdef __x86_64__
+  void *library = dlopen("libluajit-5.1.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (library == NULL) FAIL("%s", dlerror());
+  lua_State *(*open_state)(void) = NULL;
+  lua_Alloc (*get_allocator)(lua_State *, void **) = NULL;
+  void (*close_state)(lua_State *) = NULL;
+  *(void **)&open_state = dlsym(library, "luaL_newstate");
+  *(void **)&get_allocator = dlsym(library, "lua_getallocf");
+  *(void **)&close_state = dlsym(library, "lua_close");
+  CHECK(open_state != NULL && get_allocator != NULL && close_state != NULL);
+  lua_State *L = open_state();
+  CHECK(L != NULL);
+  void *ud, *blocks[100];
+  host_allocator_parts_t parts;
+  lua_Alloc allocate = get_allocator(L, &ud);
+  CHECK(!host_allocator_is_plain(allocate) && !host_allocator_resizes_plainly(allocate));
+  CHECK(host_allocator_parts(allocate, &parts));
+  for (size_t i = 0; i < 100; i++) { /* of both, in turn: they are of one heap */
+    size_t size = 16 + i * 40;
+    blocks[i] = i % 2 == 0 ? parts.make(ud, size, 0, size) : allocate(ud, NULL, 0, size);
+    CHECK(blocks[i] != NULL);
+    memset(blocks[i], (int)i, size);
+  }
+  for (size_t i = 0; i < 100; i++) {
+    size_t size = 16 + i * 40;
+    CHECK(((unsigned char *)blocks[i])[size - 1] == i);
+    CHECK((i % 3 == 0 ? parts.release(ud, blocks[i], size, 0) : allocate(ud, blocks[i], size, 0)) == NULL);
+  }
+  close_state(L);
+  dlclose(library);
 #endif
 }
 
@@ -171,19 +301,21 @@ static void what_is_no_code_is_not_plain(void) {
   static uint8_t bytes[256];
   static const uint8_t usual[] = {0x48, 0x89, 0x85, 0xc9, 0xf6, 0x74, 0x75, 0x0f, 0xeb, 0xe8, 0xe9, 0xc3,
                                   0x50, 0x58, 0x31, 0xc0, 0x83, 0xec, 0x08, 0xc4, 0xff, 0x25, 0x84, 0x94};
+  host_allocator_parts_t parts;
   char *own = malloc(64);
-  CHECK(!plain_allocator_is(at(own)));
+  CHECK(!host_allocator_is_plain(at(own)));
   free(own);
-  CHECK(!plain_allocator_is(at((const void *)16)));
-  CHECK(!plain_allocator_is(at((const void *)~(uintptr_t)0)));
-  CHECK(!plain_allocator_is(at(&bytes[sizeof bytes - 1])));
+  CHECK(!host_allocator_is_plain(at((const void *)16)));
+  CHECK(!host_allocator_is_plain(at((const void *)~(uintptr_t)0)));
+  CHECK(!host_allocator_is_plain(at(&bytes[sizeof bytes - 1])));
   random_t random = {.state = 7};
   for (int round = 0; round < 20000; round++) {
     for (size_t i = 0; i < sizeof bytes; i++) {
       uint64_t number = random_next(&random);
       bytes[i] = number % 4 != 0 ? usual[number / 4 % sizeof usual] : (uint8_t)(number >> 32);
     }
-    CHECK(!plain_allocator_is(at(bytes)));
+    CHECK(!host_allocator_is_plain(at(bytes)) && !host_allocator_resizes_plainly(at(bytes)));
+    CHECK(!host_allocator_parts(at(bytes), &parts));
   }
 }
 
@@ -241,6 +373,8 @@ static void a_failure_is_counted(void) {
 static const host_test_t tests[] = {
     {"plain_ones_are_known", plain_ones_are_known},
     {"others_are_not", others_are_not},
+    {"parts_are_known", parts_are_known},
+    {"luajits_own_is_made_of_parts", luajits_own_is_made_of_parts},
     {"what_is_no_code_is_not_plain", what_is_no_code_is_not_plain},
     {"totals_are_those_of_the_vm", totals_are_those_of_the_vm},
     {"a_failure_is_counted", a_failure_is_counted},

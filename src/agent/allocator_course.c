@@ -1,51 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What an allocator does, followed along its code; see plain_allocator.h. Nothing is read but what the processor would run next, within
+/* What an allocator does, followed along its code; see allocator_course.h. Nothing is read but what the processor would run next, within
  * segments that the loader has mapped to be read. */
-#include "agent/plain_allocator.h"
+#include "agent/allocator_course.h"
 
-#include <stdint.h>
+#ifdef __x86_64__
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/loader.h"
-
-#ifdef __x86_64__
-
-enum { MAX_STEPS = 64, MAX_PUSHED = 8 };
-
-/* What is known of a register. */
-typedef enum {
-  UNKNOWN,
-  ZERO,
-  ZERO_BYTE, /* its lowest eight bits, nothing of the others */
-  BLOCK,     /* what was given: not zero … */
-  SIZE,      /* … and likewise */
-  RESULT,    /* of the function that was called */
-  FRAME,     /* where the stack ended when this was noted */
-  OLD_VALUES /* and more: what register number - OLD_VALUES had at the beginning */
-} value_t;
-
-enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, REGISTERS = 16 };
-
-/* What is known of the flag that says whether the last result was zero. */
-typedef enum { FLAG_UNKNOWN, FLAG_ZERO, FLAG_NOT_ZERO } flag_t;
-
-typedef struct {
-  uint64_t low,
-      high; /* a segment of a loaded image, that can be read: what is read next is there as well, mostly */
-} segment_t;
-
-typedef struct {
-  uint64_t pc;
-  segment_t segment;
-  value_t registers[REGISTERS];
-  value_t pushed[MAX_PUSHED]; /* what the stack holds below the return address */
-  int depth, frame_depth;     /* words on it: now, and when FRAME was noted, which is done once */
-  flag_t flag;
-  uint64_t called;  /* the one function that was called, 0 so far */
-  value_t given[2]; /* its arguments */
-  bool ended;       /* by a return, or by a jump to that function */
-} course_t;
 
 /* -- reading code ------------------------------------------------------------------------------------------------------- */
 
@@ -121,12 +84,11 @@ static uint64_t destination(uint64_t target) {
   return read_image(&segment, target + at + (uint64_t)(int64_t)distance, &word, sizeof word) ? word : target;
 }
 
-/* What a program knows as their addresses may be the linker's code, too. */
-static uint64_t address_of_free(void) {
+uint64_t course_address_of_free(void) {
   return destination((uint64_t)(uintptr_t)free);
 }
 
-static uint64_t address_of_realloc(void) {
+uint64_t course_address_of_realloc(void) {
   return destination((uint64_t)(uintptr_t)realloc);
 }
 
@@ -138,7 +100,7 @@ static flag_t flag_of(value_t value) {
 }
 
 static bool push(course_t *c, value_t value) {
-  if (c->depth == MAX_PUSHED) return false;
+  if (c->depth == COURSE_PUSHED) return false;
   c->pushed[c->depth++] = value;
   return true;
 }
@@ -166,8 +128,7 @@ static bool follow_small_number(course_t *c, int operation, int reg) {
   return true;
 }
 
-/* Not those that another call has to leave as they are. */
-static bool is_scratch(int reg) {
+bool course_is_scratch(int reg) {
   return reg == RAX || reg == RCX || reg == RDX || reg == RSI || reg == RDI || (reg >= 8 && reg <= 11);
 }
 
@@ -177,7 +138,7 @@ static bool follow_call(course_t *c, uint64_t target) {
   c->given[0] = c->registers[RDI];
   c->given[1] = c->registers[RSI];
   for (int i = 0; i < REGISTERS; i++)
-    if (is_scratch(i)) c->registers[i] = UNKNOWN;
+    if (course_is_scratch(i)) c->registers[i] = UNKNOWN;
   c->registers[RAX] = RESULT;
   c->flag = FLAG_UNKNOWN;
   return true;
@@ -186,15 +147,57 @@ static bool follow_call(course_t *c, uint64_t target) {
 /* All that the caller relies on is as it was. */
 static bool follow_return(course_t *c) {
   for (int i = 0; i < REGISTERS; i++)
-    if (!is_scratch(i) && c->registers[i] != OLD_VALUES + (value_t)i) return false;
+    if (!course_is_scratch(i) && c->registers[i] != OLD_VALUES + (value_t)i) return false;
   c->ended = true;
   return c->depth == 0;
+}
+
+/* Whether code reads no flags before it sets any: it may be jumped to with any. Pushes and moves between registers leave them as they are. */
+static bool needs_no_flags(uint64_t code) {
+  enum { MOST_BEFORE = 16, LONGEST = 4 };
+  segment_t segment = {0, 0};
+  for (int i = 0; i < MOST_BEFORE; i++) {
+    uint8_t bytes[LONGEST];
+    if (!read_image(&segment, code, bytes, sizeof bytes)) return false;
+    if (memcmp(bytes, landing, sizeof landing) == 0) {
+      code += sizeof landing;
+      continue;
+    }
+    size_t at = bytes[0] >> 4 == 4; /* a prefix */
+    uint8_t operation = bytes[at];
+    bool pushes = operation >> 3 == 0x50 >> 3, moves = operation == 0x89 && bytes[at + 1] >> 6 == 3;
+    if (!pushes &&
+        !moves) /* test, cmp, sub or add of a small number or a large one, or of another register */
+      return operation == 0x85 || operation == 0x39 || operation == 0x3b ||
+             ((operation == 0x83 || operation == 0x81) &&
+              ((bytes[at + 1] >> 3 & 7) == 7 || (bytes[at + 1] >> 3 & 7) == 5));
+    code += at + (moves ? 2 : 1);
+  }
+  return false;
+}
+
+static bool has_landing(uint64_t code) {
+  uint8_t bytes[sizeof landing];
+  segment_t segment = {0, 0};
+  return read_image(&segment, code, bytes, sizeof bytes) && memcmp(bytes, landing, sizeof landing) == 0;
+}
+
+/* Functions are aligned. Should it be a part of this one after all, it does the same when it is called, with the same registers. What
+ * is protected against calls of what is no function must have the mark of one. */
+static bool looks_like_function(const course_t *c, uint64_t target) {
+  enum { ALIGNMENT = 16 };
+  return target % ALIGNMENT == 0 && (target < c->begin || target > c->furthest) && needs_no_flags(target) &&
+         (!has_landing(c->begin) || has_landing(target));
 }
 
 /* Within the function, or to the one that ends in its stead: which of the two matters only for those that are looked for. */
 static bool follow_jump(course_t *c, uint64_t target) {
   uint64_t function = destination(target);
-  if (function != address_of_free() && function != address_of_realloc()) {
+  if (c->may_leave && c->called == 0 && looks_like_function(c, function)) {
+    c->left_for = function;
+    return follow_return(c);
+  }
+  if (function != course_address_of_free() && function != course_address_of_realloc()) {
     c->pc = target;
     return true;
   }
@@ -292,6 +295,18 @@ static bool follow_two_byte_code(course_t *c, uint8_t rex) {
   return false;
 }
 
+/* A call, or a jump, to where a word of the linker's says: how those are compiled that do without its code. */
+static bool follow_by_word(course_t *c) {
+  enum { CALL = 0x15, JUMP = 0x25 }; /* with the place of the word told from here */
+  uint8_t byte;
+  int32_t distance;
+  uint64_t target;
+  segment_t segment = {0, 0};
+  if (!next_byte(c, &byte) || (byte != CALL && byte != JUMP) || !next_distance(c, &distance)) return false;
+  if (!read_image(&segment, c->pc + (uint64_t)(int64_t)distance, &target, sizeof target)) return false;
+  return byte == CALL ? follow_call(c, target) : follow_jump(c, target);
+}
+
 static bool follow_step(course_t *c) {
   uint8_t code, rex = 0;
   int32_t distance;
@@ -334,35 +349,25 @@ static bool follow_step(course_t *c) {
       return rex == 0; /* else registers are exchanged */
     case 0x0f:
       return follow_two_byte_code(c, rex);
+    case 0xff:
+      return rex == 0 && follow_by_word(c);
     default:
       return follow_between_registers(c, code, rex);
   }
 }
 
-/* The one call on the way, of an allocator that is given the block and the size. */
-static bool follow(lua_Alloc allocate, value_t block, value_t size, course_t *c) {
-  *c = (course_t){.pc = (uint64_t)(uintptr_t)allocate};
+bool course_follow(course_t *c, lua_Alloc allocate, value_t block, value_t size, bool may_leave) {
+  enum { MAX_STEPS = 64 };
+  *c = (course_t){.begin = (uint64_t)(uintptr_t)allocate, .may_leave = may_leave};
+  c->pc = c->furthest = c->begin;
   for (int i = 0; i < REGISTERS; i++) c->registers[i] = OLD_VALUES + (value_t)i;
   c->registers[RSI] = block;
   c->registers[RCX] = size;
-  for (int steps = 0; !c->ended; steps++)
+  for (int steps = 0; !c->ended; steps++) {
     if (steps == MAX_STEPS || !follow_step(c)) return false;
+    if (c->pc > c->furthest) c->furthest = c->pc;
+  }
   return true;
-}
-
-bool plain_allocator_is(lua_Alloc allocate) {
-  course_t c;
-  if (!follow(allocate, BLOCK, ZERO, &c) || c.called != address_of_free()) return false;
-  if (c.given[0] != BLOCK || c.registers[RAX] != ZERO) return false;
-  if (!follow(allocate, ZERO, SIZE, &c) || c.called != address_of_realloc()) return false;
-  return c.given[0] == ZERO && c.given[1] == SIZE && c.registers[RAX] == RESULT;
-}
-
-#else
-
-bool plain_allocator_is(lua_Alloc allocate) {
-  (void)allocate;
-  return false;
 }
 
 #endif
