@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- Measures what profiling costs, as overhead.lua does and with the same arguments and output, where the profiler cannot be
--- toggled every few milliseconds (LuaJIT by its interface, whose start and stop drop all compiled code; the heap, where a pause
--- would leave the wrapper of the allocator in place): two processes take turns of about 3 ms on one CPU, one profiled, one not.
+-- toggled every few milliseconds (LuaJIT by its interface, whose start and stop drop all compiled code; the heap when it is traced, which has
+-- to see every free): two processes take turns of about 3 ms on one CPU, one profiled, one not.
 --
 --   taskset -c 1 lua bench/lockstep.lua PROGRAM [hz] [max_seconds] [clock] [--control] [--seed=N]
 --

@@ -72,12 +72,13 @@ function measure.session(options)
   end
   local session = {}
   local wrapper = options.clock == "wrapper" and require "wrapper"
+  local heap = options.clock:match("^heap%-(%a+)$")
+  local aside = heap and options.toggled and require "aside"
   function session.begin(profiled)
     if wrapper then
       wrapper(profiled)
       running = profiled
     elseif pulse then
-      local heap = options.clock:match("^heap%-(%a+)$")
       local ok, message = pulse.start(heap and { heap = heap, max_memory_bytes = 2 ^ 28, max_process_memory_bytes = 2 ^ 29 }
         or { cpu = "sampling", cpu_clock = options.clock, cpu_hz = options.hz })
       if not ok and message then fail("start: " .. tostring(message)) end
@@ -86,17 +87,21 @@ function measure.session(options)
     end
     if jit then jit.flush() end
   end
+  local switched = 0
   function session.pause(paused)
-    if pulse then (paused and pulse.pause or pulse.resume)() end
+    switched = switched + 1
+    if wrapper then wrapper(not paused)
+    elseif aside then aside(paused)
+    elseif pulse then (paused and pulse.pause or pulse.resume)() end
   end
-  function session.samples()
-    return pulse and pulse.status().samples or 0
+  function session.samples() -- a wrapper takes none: how often it was in place stands for them
+    return wrapper and switched or pulse and pulse.status().samples or 0
   end
   function session.finish()
     if not running then return 0 end
     running = false
     if wrapper then
-      wrapper(false) -- Lua unloads modules before it frees the last blocks
+      wrapper(false)
       return 1
     end
     local samples = pulse.status().samples

@@ -15,6 +15,9 @@
 -- timer, whose signal handler returns at once while paused (a microsecond, 100 times a second: 0.01 %). Switching is outside
 -- the timed part. The collector runs on across slices: garbage of one may be collected in the next, whichever kind it is.
 --
+-- A pause would leave the wrapper of the allocator in place: of the heap (clock heap-sampling) the allocator itself is put aside, by bench/aside.c.
+-- What is freed then stays in the profiler's tables: for each block the session is a new one.
+--
 -- With cpu_engine = "interface" LuaJIT compiles other code while its profiler is on, and drops all code at start and stop: use
 -- lockstep.lua for that.
 -- With --control nothing is ever profiled: the ratio must be 1 within its interval.
@@ -25,6 +28,7 @@ local SLICE_SECONDS = 0.002 -- CPU time of a slice, at least; os.clock() counts 
 local folder = arg[0]:match("^(.*)/") or "."
 local measure = dofile(folder .. "/measure.lua")
 local options = measure.options(arg)
+options.toggled = true
 local work = measure.worker(folder, options.program)
 
 if options.check then
@@ -70,10 +74,21 @@ local function pair()
   return on, off
 end
 
-for _ = 1, 20 do pair() end -- the first sight of each function, and the caches, are behind us
+local function warm_up()
+  for _ = 1, 20 do pair() end -- the first sight of each function, and the caches, are behind us
+end
+warm_up()
 local samples_before = session.samples()
+local is_heap = options.clock:match("^heap%-")
 
 measure.report(options, function()
+  if is_heap and not options.control then
+    session.pause(false)
+    session.finish()
+    session.begin(true)
+    warm_up()
+    samples_before = session.samples()
+  end
   local log_ratios, total = {}, 0
   repeat
     local on, off = pair()
@@ -84,3 +99,6 @@ measure.report(options, function()
   samples_before = samples_before + samples
   return measure.clipped_mean(log_ratios), samples
 end)
+
+session.pause(false)
+session.finish() -- Lua unloads modules before it frees the last blocks
