@@ -25,12 +25,12 @@ static inline void put(void *to, size_t at, const void *value, size_t size) {
   memcpy((uint8_t *)to + at, value, size);
 }
 
-/* Defines it at a line of a text; each instruction is on the line of its number, behind that. */
+/* Defines it at a line of a text; each instruction is on the line of its number, behind that. At 0: a main chunk, whose lines are from 1 on. */
 static inline void define(const layout_t *layout, function_t *f, const char *text, int32_t line) {
   const layout_puc_t *l = &layout->puc;
   uint64_t source = address(f->source), code = address(f->code), lines = address(f->lines),
            len = strlen(text);
-  int32_t count = CODE, last = line + CODE;
+  int32_t count = CODE, first = line > 0 ? line : 1, last = line > 0 ? line + CODE : 0;
   memset(f, 0, sizeof *f);
   f->proto[l->proto_tag] = (uint8_t)l->tag_proto;
   put(f->proto, l->proto_source, &source, sizeof source);
@@ -43,7 +43,7 @@ static inline void define(const layout_t *layout, function_t *f, const char *tex
   f->source[l->string_tag] = 4 | 16; /* a long string */
   put(f->source, l->string_length, &len, sizeof len);
   put(f->source, l->string_bytes, text, len);
-  for (int i = 0; i < CODE; i++) f->lines[i] = line + i;
+  for (int i = 0; i < CODE; i++) f->lines[i] = first + i;
 }
 
 static inline bool read_here(walk_memory_t *memory, void *to, uint64_t from, uint32_t len,

@@ -86,7 +86,7 @@ static void functions_of_files_keep_their_place(void **state) {
   is_frame(x, made, "nowhere/app.lua:12", "nowhere/app.lua", 12);
   define(x->layout, &f, "@nowhere/app.lua", 0);
   frame = frame_of(x, &f, 4);
-  is_frame(x, look(x, &frame, SPACE, &gone), "main chunk", "nowhere/app.lua", 4);
+  is_frame(x, look(x, &frame, SPACE, &gone), "main chunk", "nowhere/app.lua", 5);
 }
 
 /* What stands there now is not what stood there: its name is not given to the sample. */
