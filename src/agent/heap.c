@@ -112,7 +112,7 @@ static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t 
 /* A block that is a sample, or that was one and changes its size. */
 __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_request_t *request) {
   vm_t *vm = heap->vm;
-  bool wanted = heap->left <= 0;
+  bool wanted = heap->left < 0;
   live_ref_t site = 0;
   bool entered = heap_enter(vm);
   if (wanted) site = entered ? heap_site(heap, request) : heap_own_site(heap);
@@ -253,7 +253,7 @@ LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_si
   if (__builtin_expect(heap_cycle_has_turned(heap), 0))
     return allocate_turned(heap, block, old_size, new_size);
   heap->left -= (int64_t)new_size;
-  if (heap->left <= 0) return allocate_sample(heap, block, old_size, new_size);
+  if (heap->left < 0) return allocate_sample(heap, block, old_size, new_size);
   if (block != NULL) return reallocate(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;

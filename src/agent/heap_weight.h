@@ -23,10 +23,10 @@ static inline heap_rate_t heap_rate(size_t mean) {
   return (heap_rate_t){mean, mean > 1 ? log1p(-1.0 / (double)mean) : 0};
 }
 
-/* Bytes until the next sample. */
+/* Bytes before that which is chosen next. */
 static inline int64_t heap_gap(const heap_rate_t *rate, random_t *random) {
   if (rate->mean == 0) return INT64_MAX;
-  return rate->mean == 1 ? 0 : (int64_t)random_exponential(random, (double)rate->mean);
+  return rate->mean == 1 ? 0 : (int64_t)random_exponential(random, (double)rate->mean) - 1;
 }
 
 static inline uint64_t heap_round(double value, random_t *random) {

@@ -34,7 +34,7 @@ typedef struct walk_memory {
   void (*foresee)(struct walk_memory *memory, const uint64_t *addresses, uint32_t count, uint32_t len);
   /* What was read may have been kept, and is to be read anew: the process may have run. NULL: nothing is kept. */
   void (*forget)(struct walk_memory *memory);
-  bool direct; /* what is live may be loaded where it is: the own process, which stands still */
+  bool direct; /* what is live may be loaded where it is: in the own process, whose thread that runs the VM stands still */
 } walk_memory_t;
 
 #if defined __bpf__
@@ -62,7 +62,7 @@ static inline bool walk_read(walk_memory_t *memory, void *to, uint64_t from, uin
                              walk_trust_t trust) {
 #if !defined __SANITIZE_ADDRESS__ && \
     !defined __SANITIZE_THREAD__ /* they would object to some of these loads */
-  if (memory->direct && trust == WALK_LIVE && from >= 65536) {
+  if (memory->direct && trust == WALK_LIVE && from >= 65536 && from <= WALK_HIGHEST - len) {
     __builtin_memcpy(to, (const void *)(uintptr_t)from, len);
     return true;
   }

@@ -235,14 +235,15 @@ void memory_own_init(memory_own_t *own, pid_t pid) {
 void memory_own_begin_calm(memory_own_t *own, uint64_t stack_low, uint64_t stack_high, uint64_t vm_low,
                            uint64_t vm_high) {
   memory_own_begin(own, false, stack_low, stack_high);
-  own->calm = own->memory.direct = true;
+  own->calm = true;
   own->vm_low = vm_low;
   own->vm_high = vm_high;
 }
 
 void memory_own_begin(memory_own_t *own, bool strict, uint64_t stack_low, uint64_t stack_high) {
   own->strict = strict;
-  own->calm = own->memory.direct = false;
+  own->memory.direct = !strict;
+  own->calm = false;
   own->stack_low = stack_low;
   own->stack_high = stack_high;
   forget_foreseen(&own->foreseen);

@@ -18,7 +18,7 @@ static outcome_t allocate(size_t mean, size_t size, int count, uint64_t seed) {
   outcome_t outcome = {0};
   for (int i = 0; i < count; i++) {
     left -= (int64_t)size;
-    if (left > 0) continue;
+    if (left >= 0) continue;
     uint32_t objects;
     uint64_t bytes;
     heap_weigh(&rate, size, &random, &objects, &bytes);
@@ -64,7 +64,7 @@ static void mixed_sizes_are_unbiased_each(void **state) {
   for (int i = 0; i < ROUNDS; i++)
     for (int s = 0; s < SIZES; s++) {
       left -= (int64_t)sizes[s];
-      if (left > 0) continue;
+      if (left >= 0) continue;
       uint32_t count;
       uint64_t bytes;
       heap_weigh(&rate, sizes[s], &random, &count, &bytes);
