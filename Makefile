@@ -151,6 +151,10 @@ bench: test-deps
 	@bench/hosts
 	@echo
 	@bench/run $(BENCH)
+	@echo
+	@bench/run --hz 1000 --programs "calls json" --seconds 40
+	@echo
+	@bench/run --hz 1000 --programs "calls json" --seconds 40 --clock cpu-over-ticks
 $(B)/hosts_native: bench/host/native.c $(filter-out $(B)/obj/cli/main.o,$(CLI_OBJ))
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(COMMAND_LIBS)

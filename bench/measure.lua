@@ -15,7 +15,8 @@ local fail = measure.fail
 
 -- PROGRAM [hz] [max_seconds] [clock] [--control] [--check] [--seed=N]; the clock may be heap-sampling or heap-tracing: then the
 -- heap is profiled instead, and hz is without meaning; or wrapper: an allocator that only hands on (bench/wrapper.c); or record-bpf,
--- record-ptrace: the process is looked at from outside (bench/recorder.lua)
+-- record-ptrace: the process is looked at from outside (bench/recorder.lua); or cpu-over-ticks: what is compared with has as many ticks, whose
+-- handler does nothing (bench/bare.c)
 function measure.options(arguments)
   local options, plain = { control = false, check = false, seed = os.time() }, {}
   for _, word in ipairs(arguments) do
@@ -74,13 +75,15 @@ function measure.session(options)
   local wrapper = options.clock == "wrapper" and require "wrapper"
   local heap = options.clock:match("^heap%-(%a+)$")
   local aside = heap and options.toggled and require "aside"
+  local bare = options.clock == "cpu-over-ticks" and require "bare"
+  if bare then bare(options.hz) end
   function session.begin(profiled)
     if wrapper then
       wrapper(profiled)
       running = profiled
     elseif pulse then
       local ok, message = pulse.start(heap and { heap = heap, max_memory_bytes = 2 ^ 28, max_process_memory_bytes = 2 ^ 29 }
-        or { cpu = "sampling", cpu_clock = options.clock, cpu_hz = options.hz })
+        or { cpu = "sampling", cpu_clock = bare and "cpu" or options.clock, cpu_hz = options.hz })
       if not ok and message then fail("start: " .. tostring(message)) end
       if not profiled then pulse.stop() end
       running = profiled
@@ -92,7 +95,11 @@ function measure.session(options)
     switched = switched + 1
     if wrapper then wrapper(not paused)
     elseif aside then aside(paused)
-    elseif pulse then (paused and pulse.pause or pulse.resume)() end
+    elseif pulse then
+      if bare and not paused then bare(false) end
+      (paused and pulse.pause or pulse.resume)()
+      if bare and paused then bare(true) end
+    end
   end
   function session.samples() -- a wrapper takes none: how often it was in place stands for them
     return wrapper and switched or pulse and pulse.status().samples or 0
