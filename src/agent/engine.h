@@ -8,6 +8,7 @@
 typedef struct engine {
   const char *name; /* as status shows it */
   bool asks_lua;    /* for stacks, by its interface; else they are walked or followed */
+  lua_Hook hook;    /* that stays set while it runs; NULL: none does */
   bool (*start)(vm_t *vm, lua_State *L, failure_t *failure);
   /* L is any coroutine of the VM; also called while the VM closes. Leaves no hook of ours on any coroutine it
    * can reach. */

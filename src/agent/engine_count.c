@@ -173,6 +173,7 @@ static void entering(vm_t *vm, lua_State *co) {
 const engine_t engine_count = {
     .name = "count",
     .asks_lua = true,
+    .hook = on_count,
     .start = start,
     .stop = stop,
     .pause_changed = pause_changed,

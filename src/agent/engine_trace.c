@@ -246,6 +246,7 @@ static void pause_changed(vm_t *vm, lua_State *L) {
 
 const engine_t engine_trace = {
     .name = "trace",
+    .hook = trace_on_event,
     .start = start,
     .stop = stop,
     .pause_changed = pause_changed,

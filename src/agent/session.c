@@ -12,6 +12,7 @@
 
 #include "agent/budget.h"
 #include "agent/coroutine.h"
+#include "agent/debug_library.h"
 #include "agent/engine.h"
 #include "agent/fork_guard.h"
 #include "agent/heap.h"
@@ -277,10 +278,15 @@ static void search_names_now(vm_t *vm, lua_State *L) {
   vm_let_in(vm);
 }
 
+static void unwatch(lua_State *L) {
+  coroutine_unwatch(L);
+  debug_library_unwatch(L);
+}
+
 /* A forked child finds its parent's session: it is not the child's, which may start its own. */
 static void forget_parents_session(vm_t *vm, lua_State *L) {
   vm->engine->stop(vm, L);
-  coroutine_unwatch(L);
+  unwatch(L);
   release(vm, L);
 }
 
@@ -341,6 +347,10 @@ static int start_protected(lua_State *L) {
     s->watched = true;
     coroutine_watch(L);
   }
+  if (vm->engine->hook != NULL) {
+    s->watched = true;
+    debug_library_watch(L);
+  }
   if (has_heap(&vm->options) && !heap_start(vm, L, s->failure)) return 0;
   if (!vm->engine->start(vm, L, s->failure)) return 0;
   if (has_heap(&vm->options)) heap_begin(vm, L);
@@ -352,7 +362,7 @@ static int start_protected(lua_State *L) {
 }
 
 static int unwatch_protected(lua_State *L) {
-  coroutine_unwatch(L);
+  unwatch(L);
   return 0;
 }
 

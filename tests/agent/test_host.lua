@@ -2,6 +2,7 @@
 local t = require "t"
 local pulse = require "luapulse"
 local host = require "host"
+local trace = require "trace"
 
 local CPU = { cpu_clock = "cpu", cpu_hz = 1000 } -- walks
 -- hooks, or LuaJIT's own profiler; at the rate that the kernel's tick allows without perf events
@@ -166,6 +167,82 @@ t.test("gethook_is_the_programs_before_during_and_after", function()
     pulse.stop()
     t.equal(host.hooked(), false, "a hook after a session without one")
   end
+end)
+
+-- While a hook of ours stays set: what the program sees and does is what it would without.
+local RESIDENT = { INSTRUCTIONS, { cpu = "tracing" } }
+
+local function hook_of(...)
+  local hook, mask, count = debug.gethook(...)
+  return table.concat({ select("#", debug.gethook(...)), tostring(hook), tostring(mask), tostring(count) }, " ")
+end
+
+t.test("gethook_does_not_tell_of_ours", function()
+  local function mine() end
+  local co = coroutine.create(function() coroutine.yield() end)
+  coroutine.resume(co)
+  for _, set in ipairs { false, true } do
+    if set then debug.sethook(mine, "c", 12345) end
+    local function in_a_new_one() return select(2, coroutine.resume(coroutine.create(function() return hook_of() end))) end
+    local expected = { hook_of(), hook_of(co), in_a_new_one() } -- the library knows the function in its own coroutine alone
+    for _, options in ipairs(RESIDENT) do
+      pulse.start(options)
+      local during = { hook_of(), hook_of(co), in_a_new_one() }
+      pulse.stop()
+      t.equal(during[1], expected[1], "gethook while profiling")
+      t.equal(during[2], expected[2], "gethook of a coroutine while profiling")
+      t.equal(during[3], expected[3], "gethook in a coroutine that was made meanwhile, which has its maker's hook")
+      t.equal(hook_of(), expected[1], "gethook afterwards")
+    end
+    debug.sethook()
+  end
+end)
+
+t.test("a_hook_handed_on_to_a_coroutine", function()
+  local function inner() return math.abs(-1) end
+  local function in_coroutine() for _ = 1, 3000 do inner() end end
+  local function in_main() for _ = 1, 3000 do inner() end end
+  for _, options in ipairs(RESIDENT) do
+    pulse.start(options)
+    local co = coroutine.create(function() coroutine.yield() in_coroutine() end)
+    debug.sethook(co, debug.gethook()) -- as programs do
+    coroutine.resume(co)
+    coroutine.resume(co)
+    debug.sethook() -- no hook of the program's: ours stays
+    in_main()
+    local profile = pulse.stop()
+    t.equal(host.hooked(), false, "a hook afterwards")
+    if options == INSTRUCTIONS then
+      t.truthy(t.row(profile, "in_coroutine").cum >= 5, "samples in the coroutine")
+      t.truthy(t.row(profile, "in_main").cum >= 5, "samples in the main thread")
+    else
+      t.equal(trace.sum_of(profile, "calls", ";inner"), 6000, "calls in both coroutines")
+      t.equal(trace.sum_of(profile, "calls", ";debug.sethook"), 2, "calls of debug.sethook")
+      t.equal(trace.sum_of(profile, "calls", ";debug.gethook"), 1, "calls of debug.gethook")
+    end
+  end
+end)
+
+t.test("the_debug_library_is_put_back", function()
+  local original = { gethook = debug.gethook, sethook = debug.sethook }
+  local _, refused = pcall(debug.sethook, 1, 2, 3)
+  for _, options in ipairs { CPU, INTERFACE, RESIDENT[1], RESIDENT[2] } do
+    pulse.start(options)
+    local kept = debug.gethook
+    local _, message = pcall(debug.sethook, 1, 2, 3)
+    if options == CPU then t.equal(kept, original.gethook, "debug.gethook while it is walked") end
+    pulse.stop()
+    t.equal(message, refused, "an error, word for word")
+    for name, value in pairs(original) do t.equal(debug[name], value, "debug." .. name) end
+    t.equal((kept()), nil, "what the program took from the library meanwhile works on")
+  end
+  local mine = function() return "mine" end
+  debug.gethook = mine
+  pulse.start(INSTRUCTIONS)
+  t.equal(debug.gethook, mine, "the program's own in its place, while profiling")
+  pulse.stop()
+  t.equal(debug.gethook, mine, "and afterwards")
+  debug.gethook = original.gethook
 end)
 
 t.test("a_hook_that_raises_an_error", function()
