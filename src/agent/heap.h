@@ -36,7 +36,8 @@ typedef struct heap {
   void *ud;           /* … with what belongs to it */
   _Atomic int state;  /* heap_state_t; a forked child's is turned off */
   heap_filter_mask_t filter_mask;
-  int64_t left; /* bytes before that of the next sample; below zero: it is due, which is a bit that every subtraction tells */
+  int64_t
+      left; /* bytes before that of the next sample; below zero: it is due, as the subtraction itself tells */
   uint64_t alloc_objects, free_objects, free_bytes;
   heap_filter_t *filter; /* of the blocks that are followed */
 

@@ -34,7 +34,7 @@ typedef struct walk_memory {
   void (*foresee)(struct walk_memory *memory, const uint64_t *addresses, uint32_t count, uint32_t len);
   /* What was read may have been kept, and is to be read anew: the process may have run. NULL: nothing is kept. */
   void (*forget)(struct walk_memory *memory);
-  bool direct; /* what is live may be loaded where it is: in the own process, whose thread that runs the VM stands still */
+  bool direct; /* what is live may be loaded where it is: the own process, where the VM stands still */
 } walk_memory_t;
 
 #if defined __bpf__
