@@ -71,7 +71,7 @@ static int print_help(void) {
       "      --max-rate N     instructions clock: at most N samples a second (default 200, 0: no limit)\n"
       "      --seed N         of the random gaps: with --max-rate 0, the same run gives the same profile\n"
       "      --interval SEC   write a profile of every SEC seconds, while it runs; FILE must have %t in it\n"
-      "      --memory MIB     room for the tables (default 32; with --heap=tracing 256)\n"
+      "      --memory MIB     room for the tables (default 32; where every event is seen 256)\n"
       "      --lua VERSION    the Lua that PROGRAM runs, if luapulse cannot tell: 5.1 5.2 5.3 5.4 5.5 jit\n"
       "  -q, --quiet          say nothing but errors\n"
       "  -v, --verbose        say what was written also when no terminal looks on\n"
@@ -109,8 +109,8 @@ static bool add_filter(run_t *run, const char *pattern) {
   return true;
 }
 
-static bool check_heap(run_t *run, bool memory_given, int *status) {
-  enum { TRACED_HEAP_MIB = 256 }; /* every block that is in use has a place in the tables */
+static bool check_features(run_t *run, bool memory_given, int *status) {
+  enum { TRACED_MIB = 256 }; /* each block in use has a place in the tables, each path taken once, too */
   luapulse_profile_options_t *o = &run->options;
   if (run->asked != 0) o->features = run->asked;
   bool heap = (o->features & LUAPULSE_FEATURE_HEAP) != 0;
@@ -118,8 +118,9 @@ static bool check_heap(run_t *run, bool memory_given, int *status) {
     return refuse(status, cli_usage("run", "%s is for the cpu: add --cpu sampling", run->cpu_detail));
   if (!heap && run->heap_detail != NULL)
     return refuse(status, cli_usage("run", "%s is for the heap: add --heap", run->heap_detail));
-  if (heap && o->heap_mode == LUAPULSE_COLLECTION_TRACING && !memory_given)
-    o->max_memory_bytes = (size_t)TRACED_HEAP_MIB << 20;
+  bool traced = (heap && o->heap_mode == LUAPULSE_COLLECTION_TRACING) ||
+                ((o->features & LUAPULSE_FEATURE_CPU) && o->cpu_mode == LUAPULSE_COLLECTION_TRACING);
+  if (traced && !memory_given) o->max_memory_bytes = (size_t)TRACED_MIB << 20;
   return true;
 }
 
@@ -311,7 +312,7 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
   }
   run->command = argv + optind;
   if (optind == argc) return refuse(status, cli_usage("run", "the program to run is missing"));
-  if (!check_heap(run, mib != 0, status) || !check_tracing(run, status)) return false;
+  if (!check_features(run, mib != 0, status) || !check_tracing(run, status)) return false;
   if (!output_check(&run->output, run->interval > 0, &failure))
     return refuse(status, cli_usage("run", "%s", failure.text));
   return true;
@@ -363,6 +364,14 @@ static void tell(const run_t *run, const profile_t *profile, const char *path) {
   fprintf(stderr, ", written to %s\n", path);
 }
 
+/* What there is to be done about it. */
+static void tell_of_overflow(const run_t *run, const profile_t *profile) {
+  uint64_t overflow = profile->losses[LOSS_OVERFLOW];
+  if (overflow == 0 || !talks(run)) return;
+  fprintf(stderr, "luapulse: %llu found no room for their stack: more than --memory %zu would have it\n",
+          (unsigned long long)overflow, run->options.max_memory_bytes >> 20);
+}
+
 /* Writes what has come since `before`, or all of it. */
 static bool write_profile(const run_t *run, const live_t *live, const live_t *before, pid_t pid) {
   failure_t failure = {""};
@@ -382,6 +391,7 @@ static bool write_profile(const run_t *run, const live_t *live, const live_t *be
     else
       all = cli_failed("run", "%s", failure.text) == STATUS_OK;
   }
+  tell_of_overflow(run, profile);
   profile_free(profile);
   return all;
 }

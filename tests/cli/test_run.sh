@@ -281,8 +281,9 @@ while os.clock() < stop do
   f()
 end
 LUA
-  status "$luapulse" run --clock instructions --mean-instr 100 --max-rate 0 --memory 1 -o p.pb.gz -- lua5.4 deep.lua
+  status "$luapulse" run --clock instructions --mean-instr 100 --max-rate 0 --memory 1 -v -o p.pb.gz -- lua5.4 deep.lua
   same "$status" 0 status
+  has err " found no room for their stack: more than --memory 1 would have it"
   status "$luapulse" report p.pb.gz
   has out "[overflow]"
 }
