@@ -190,6 +190,10 @@ HOSTS     := $(patsubst tests/host/%.c,$(B)/tests/host/%,$(wildcard tests/host/*
 SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v)/%.so,$(wildcard tests/support/*.c)))
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
+# Of the hosts those in which it matters whose VM it is, in the plain build also with others: build/tests/host-luajit/… (tests/run: host_of)
+VM_HOSTS  := fork heap heap_refused heap_threads life outside threads tracing wall
+HOST_VMS  := $(filter-out $(HOST_LUA),$(filter 5.1 5.5,$(LUA_FOUND))) $(call known,luajit)
+OTHER_HOSTS := $(if $(SANITIZE),,$(foreach v,$(HOST_VMS),$(VM_HOSTS:%=$(B)/tests/host-$(v)/%)))
 THREADED  := threads tracing heap_threads life wall host_state
 # These get an interpreter of ours: LuaJIT with 32-bit references, which x86-64 alone has and which is packaged for TeX, as a library; those of a
 # later Debian; and Lua 5.5 where no lua5.5 goes with its headers.
@@ -198,7 +202,7 @@ OWN_LUA55 := $(if $(PKG_CONFIG_LIBDIR),,$(if $(LUA_GIVEN)$(filter-out $(CURDIR)/
 NEWER     := $(call known,lua5.4-newer) $(call known,luajit-newer) $(if $(OWN_LUA55),,$(call known,lua5.5))
 INTERPRETERS := $(patsubst %,$(B)/tests/bin/%,$(GC32) $(NEWER))
 
-tests-build: build $(UNIT) $(HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(INTERPRETERS)
+tests-build: build $(UNIT) $(HOSTS) $(OTHER_HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(INTERPRETERS)
 	@:
 
 $(B)/tests/unit/%: tests/unit/%.c $(call obj,$(LUALESS)) $(CORE_OBJ) $(call obj,$(READERS) $(ATTACH)) $(B)/obj/gen/profile.pb-c.o
@@ -209,6 +213,13 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d $(call lua_cflags,$(HOST_LUA)) -o $@ $(filter %.c %.a,$^) \
 	  $$($(PKG) --libs lua$(HOST_LUA)) $(TEST_LIBS)
+define vm_host
+$(B)/tests/host-$(1)/%: tests/host/%.c $(B)/lib/libluapulse$(2).a
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(ALL_LDFLAGS) -MF $$@.d $$$$($$(PKG) --cflags $(3)) -o $$@ $$(filter %.c %.a,$$^) \
+	  $$$$($$(PKG) --libs $(3)) $$(TEST_LIBS)
+endef
+$(foreach v,$(HOST_VMS),$(eval $(call vm_host,$(v),$(v:luajit=5.1),$(if $(filter luajit,$(v)),$(v),lua$(v)))))
 # Programs that write profiles for tests to read.
 $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c $(CORE_OBJ)
 	$(call say,CC,$@)

@@ -91,6 +91,9 @@ static void storm(const host_way_t *way) {
 
 static void storm_cpu(void) {
   storm(HOST_BY_WALK);
+}
+
+static void storm_hook(void) {
   storm(HOST_BY_HOOK);
 }
 
@@ -224,6 +227,7 @@ static void fork_in_coroutine(void) {
 
 static const host_test_t tests[] = {
     {"storm_cpu", storm_cpu},
+    {"storm_hook", storm_hook},
     {"storm_instructions", storm_instructions},
     {"fork_while_others_start", fork_while_others_start},
     {"vfork_and_popen", vfork_and_popen},

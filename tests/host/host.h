@@ -177,9 +177,15 @@ typedef struct {
   const char *engine; /* as the status calls it */
 } host_way_t;
 
+#if __has_include(<luajit.h>) /* is beside its lua.h only */
+#define HOST_INTERFACE "luajit"
+#else
+#define HOST_INTERFACE "hook"
+#endif
+
 HOST_UNUSED static const host_way_t host_ways[] = {
     {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_AUTO, "walk"},
-    {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_INTERFACE, "hook"},
+    {LUAPULSE_CLOCK_CPU, LUAPULSE_ENGINE_INTERFACE, HOST_INTERFACE},
     {LUAPULSE_CLOCK_INSTRUCTIONS, LUAPULSE_ENGINE_AUTO, "count"},
 };
 enum { HOST_WAYS = sizeof host_ways / sizeof host_ways[0] };
