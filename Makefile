@@ -216,7 +216,7 @@ $(B)/tests/host/%: tests/host/%.c $(B)/lib/libluapulse$(HOST_LUA).a
 define vm_host
 $(B)/tests/host-$(1)/%: tests/host/%.c $(B)/lib/libluapulse$(2).a
 	$$(call say,CC,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(ALL_LDFLAGS) -MF $$@.d $$$$($$(PKG) --cflags $(3)) -o $$@ $$(filter %.c %.a,$$^) \
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(ALL_LDFLAGS) -MF $$@.d $$$$($$(PKG) --cflags $(3)) -DONE_OF_MANY -o $$@ $$(filter %.c %.a,$$^) \
 	  $$$$($$(PKG) --libs $(3)) $$(TEST_LIBS)
 endef
 $(foreach v,$(HOST_VMS),$(eval $(call vm_host,$(v),$(v:luajit=5.1),$(if $(filter luajit,$(v)),$(v),lua$(v)))))

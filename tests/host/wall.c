@@ -6,8 +6,36 @@
 
 #include "host.h"
 
-/* wait_in(how, seconds): blocks in one system call after the other for so long. Returns how many failed with EINTR. */
+/* wait_in(how, milliseconds): blocks for so long in one system call of those below. Counts how many failed with EINTR. */
 static int interrupted;
+
+enum { WAYS = 5 };
+
+/* Answers each number of milliseconds that comes through the first pipe by the same number in the second, after so long. */
+static int asked[2], answered[2];
+
+static void *answer(void *unused) {
+  (void)unused;
+  for (int milliseconds; read(asked[0], &milliseconds, sizeof milliseconds) == sizeof milliseconds;) {
+    struct timespec nap = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    if (milliseconds > 0) nanosleep(&nap, NULL);
+    CHECK(write(answered[1], &milliseconds, sizeof milliseconds) == sizeof milliseconds);
+  }
+  return NULL;
+}
+
+static int read_once(int milliseconds) {
+  static bool is_there;
+  int answer_is = -1;
+  if (!is_there) {
+    pthread_t thread;
+    CHECK(pipe(asked) == 0 && pipe(answered) == 0);
+    CHECK(pthread_create(&thread, NULL, answer, NULL) == 0 && pthread_detach(thread) == 0);
+    is_there = true;
+  }
+  CHECK(write(asked[1], &milliseconds, sizeof milliseconds) == sizeof milliseconds);
+  return read(answered[0], &answer_is, sizeof answer_is) < 0 ? -1 : answer_is - milliseconds;
+}
 
 static int wait_once(int how, int milliseconds) {
   static int pipes[2] = {-1, -1}, queue = -1;
@@ -27,8 +55,11 @@ static int wait_once(int how, int milliseconds) {
       return poll(&one, 1, milliseconds);
     case 2:
       return nanosleep(&nap, NULL);
+    case 3:
+      errno = clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+      return errno == 0 ? 0 : -1;
     default:
-      return clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL) == 0 ? 0 : -1;
+      return read_once(milliseconds);
   }
 }
 
@@ -44,18 +75,20 @@ static int wait_in(lua_State *L) {
 
 static const char waiting_code[] =
     "function nap(how, ms) wait_in(how, ms) end\n"
-    "function napping(seconds) for i = 1, seconds * 20 do nap(i % 4, 50) end end\n"
+    "function napping(seconds) for i = 1, seconds * 20 do nap(i % WAYS, 50) end end\n"
     "function busy(seconds) burn(seconds) end\n"
     "function storm(seconds)\n" /* as many short waits as can be, with a little work between */
     "  local stop = cpu() + seconds\n"
     "  local i = 0\n"
-    "  while cpu() < stop do for j = 1, 50 do i = i + 1 wait_in(i % 4, 0) end work(20) end\n"
+    "  while cpu() < stop do for j = 1, 50 do i = i + 1 wait_in(i % WAYS, 0) end work(20) end\n"
     "end\n";
 
 static lua_State *open_waiting(void) {
   lua_State *L = host_open();
   lua_pushcfunction(L, wait_in);
   lua_setglobal(L, "wait_in");
+  lua_pushinteger(L, WAYS);
+  lua_setglobal(L, "WAYS");
   host_run(L, waiting_code);
   return L;
 }
@@ -99,7 +132,7 @@ static void waiting_and_running(void) {
   lua_close(L);
 }
 
-/* epoll_wait, poll, nanosleep, clock_nanosleep: none fails with EINTR because of us, on either clock. */
+/* epoll_wait, poll, nanosleep, clock_nanosleep, read: none fails with EINTR because of us, on either clock. */
 static void nobody_is_interrupted(void) {
   static const luapulse_clock_t clocks[] = {LUAPULSE_CLOCK_WALL, LUAPULSE_CLOCK_CPU};
   for (size_t i = 0; i < 2; i++) {
