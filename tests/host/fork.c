@@ -191,6 +191,61 @@ static void vfork_and_popen(void) {
   without_handlers_by(HOST_BY_HOOK);
 }
 
+/* -- another program in the place of this one ---------------------------------------------------------------------- */
+
+/* Uses CPU time, which would tick, and fails if it has inherited a timer, an event, or a signal but those in $1, as /proc writes them. */
+static const char successor[] =
+    "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done\n"
+    "while read -r key value; do\n"
+    "  case $key in SigPnd:|ShdPnd:)\n"
+    "    [ $value = 0000000000000000 ] || [ $value = \"$1\" ] || { echo \"$key $value\" >&2; exit 3; } ;;\n"
+    "  esac\n"
+    "done </proc/self/status\n"
+    "if read -r line </proc/self/timers; then echo \"a timer: $line\" >&2; exit 4; fi\n"
+    "case $(ls -l /proc/$$/fd) in *perf_event*) echo 'a perf event' >&2; exit 5 ;; esac\n";
+
+/* Given a thread that has its signals blocked while ticks come, so that one waits. */
+static void let_a_tick_wait(lua_State *L) {
+  sigset_t pending;
+  do {
+    host_call(L, "burn", 0.005);
+    CHECK(sigpending(&pending) == 0);
+  } while (sigismember(&pending, ticker_signal()) != 1);
+}
+
+/* `how`: 0 as it comes, 1 with a tick that has just been let in, 2 with one that stays blocked. */
+static void become_another_program(lua_State *L, int how) {
+  char allowed[32];
+  sigset_t all, mask;
+  luapulse_profile_options_t options = host_options(LUAPULSE_CLOCK_CPU);
+  options.cpu_hz = 10000;
+  CHECK(luapulse_start(L, &options, NULL) == 0);
+  host_sample(L, 10);
+  sigfillset(&all);
+  if (how > 0) {
+    CHECK(sigprocmask(SIG_BLOCK, &all, &mask) == 0);
+    let_a_tick_wait(L);
+  }
+  if (how == 1) CHECK(sigprocmask(SIG_SETMASK, &mask, NULL) == 0);
+  /* of a pending tick exec drops a timer's signal, but not an event's (docs/limits.md) */
+  snprintf(allowed, sizeof allowed, "%016x", how == 2 ? 1u << (SIGSTKFLT - 1) : 0);
+  execl("/bin/sh", "sh", "-c", successor, "sh", allowed, (char *)NULL);
+  _exit(1);
+}
+
+/* Given a process with a session, when it becomes another program, then that one lives and inherits nothing of ours. */
+static void exec_with_a_session(void) {
+  for (int i = 0; i < 12; i++) {
+    lua_State *L = host_open();
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) become_another_program(L, i % 3);
+    host_wait(pid);
+    lua_close(L);
+  }
+}
+
 /* A child made from inside a coroutine goes on in it, then comes back to the resumer. */
 static int fork_in_lua(lua_State *L) {
   fflush(NULL);
@@ -232,6 +287,7 @@ static const host_test_t tests[] = {
     {"fork_while_others_start", fork_while_others_start},
     {"vfork_and_popen", vfork_and_popen},
     {"fork_in_coroutine", fork_in_coroutine},
+    {"exec_with_a_session", exec_with_a_session},
 };
 
 HOST_MAIN(tests)

@@ -219,6 +219,141 @@ static void one_vm_inside_another(void) {
   lua_close(inner_vm);
 }
 
+/* -- threads without a profiled VM ----------------------------------------------------------------------------------- */
+
+typedef struct {
+  _Atomic pid_t tid;
+  atomic_bool *enough;
+  int wait_for; /* a descriptor, for the idle one */
+} bystander_t;
+
+static void *idle(void *argument) {
+  bystander_t *self = argument;
+  char byte;
+  atomic_store(&self->tid, (pid_t)syscall(SYS_gettid));
+  CHECK(read(self->wait_for, &byte, 1) == 1);
+  return NULL;
+}
+
+static void *busy(void *argument) {
+  bystander_t *self = argument;
+  atomic_store(&self->tid, (pid_t)syscall(SYS_gettid));
+  while (!atomic_load(self->enough)) {
+  }
+  return NULL;
+}
+
+static void *busy_in_lua(void *argument) {
+  bystander_t *self = argument;
+  lua_State *L = open_numbered(9);
+  atomic_store(&self->tid, (pid_t)syscall(SYS_gettid));
+  while (!atomic_load(self->enough)) {
+    struct timespec nap = {0, 5000000};
+    host_call(L, "run", 20000);
+    nanosleep(&nap, NULL);
+  }
+  lua_close(L);
+  return NULL;
+}
+
+/* Timers of this process that signal the thread. */
+static int timers_of(pid_t tid) {
+  char wanted[64];
+  int count = 0;
+  char *text = host_read("/proc/self/timers");
+  if (text == NULL) FAIL("/proc/self/timers: %s", strerror(errno));
+  snprintf(wanted, sizeof wanted, "/tid.%d\n", (int)tid);
+  for (const char *at = text; (at = strstr(at, wanted)) != NULL; at++) count++;
+  free(text);
+  return count;
+}
+
+/* How often the thread has left its processor: of its own will, or for another. */
+typedef struct {
+  unsigned long voluntary, forced;
+} switches_t;
+
+static switches_t switches_of(pid_t tid) {
+  char path[64];
+  switches_t switches;
+  snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)tid);
+  char *text = host_read(path);
+  const char *line = text != NULL ? strstr(text, "\nvoluntary_ctxt_switches:") : NULL;
+  if (line == NULL || sscanf(line, "\nvoluntary_ctxt_switches: %lu nonvoluntary_ctxt_switches: %lu",
+                             &switches.voluntary, &switches.forced) != 2)
+    FAIL("%s has no context switches", path);
+  free(text);
+  return switches;
+}
+
+static bool sleeps(pid_t tid) {
+  char path[64], state = '?';
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+  char *text = host_read(path);
+  const char *end = text != NULL ? strrchr(text, ')') : NULL;
+  if (end != NULL) state = end[2];
+  free(text);
+  return state == 'S';
+}
+
+static luapulse_clock_t clock_inside;
+
+/* On the thread that runs Lua, so that the VM is seen to run there from start to stop. */
+static int profile_inside(lua_State *L) {
+  bystander_t others[3] = {{0}};
+  void *(*const bodies[3])(void *) = {idle, busy, busy_in_lua};
+  enum { IDLE, BUSY };
+  static atomic_bool enough;
+  pthread_t threads[3];
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  atomic_store(&enough, false);
+  for (int i = 0; i < 3; i++) {
+    others[i].enough = &enough;
+    others[i].wait_for = ends[0];
+    threads[i] = spawn(bodies[i], &others[i]);
+    while (atomic_load(&others[i].tid) == 0) sched_yield();
+  }
+  pid_t idle_tid = atomic_load(&others[IDLE].tid), busy_tid = atomic_load(&others[BUSY].tid);
+  while (!sleeps(idle_tid)) sched_yield();
+  switches_t idle_before = switches_of(idle_tid), busy_before = switches_of(busy_tid);
+  uint64_t idle_time = time_read(time_thread_clock(idle_tid));
+  luapulse_status_t status;
+  host_start(L, clock_inside);
+  uint64_t start = time_monotonic();
+  do { /* until the watcher has looked some times */
+    host_call(L, "run", 100000);
+    luapulse_get_status(L, &status);
+    CHECK(timers_of((pid_t)syscall(SYS_gettid)) == 1);
+    for (int i = 0; i < 3; i++) CHECK(timers_of(atomic_load(&others[i].tid)) == 0);
+  } while (time_monotonic() - start < 500000000 || status.samples <= 10);
+  CHECK(host_perf_events() == (strcmp(status.source, "perf") == 0 ? 1 : 0));
+  switches_t idle_after = switches_of(idle_tid), busy_after = switches_of(busy_tid);
+  CHECK(idle_after.voluntary == idle_before.voluntary && idle_after.forced == idle_before.forced);
+  CHECK(time_read(time_thread_clock(idle_tid)) == idle_time);
+  CHECK(busy_after.voluntary == busy_before.voluntary);
+  luapulse_profile_free(host_stop(L));
+  atomic_store(&enough, true);
+  CHECK(write(ends[1], "x", 1) == 1);
+  for (int i = 0; i < 3; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  close(ends[0]);
+  close(ends[1]);
+  return 0;
+}
+
+/* Given a profiled VM, and beside it a thread that waits, one that computes, and one with a VM that is not profiled, then these have
+ * neither timers nor events of ours, and nobody wakes them. */
+static void other_threads_cost_nothing(void) {
+  static const luapulse_clock_t clocks[] = {LUAPULSE_CLOCK_CPU, LUAPULSE_CLOCK_WALL};
+  for (size_t i = 0; i < 2; i++) {
+    lua_State *L = open_numbered(0);
+    clock_inside = clocks[i];
+    lua_pushcfunction(L, profile_inside);
+    if (lua_pcall(L, 0, 0, 0) != 0) FAIL("%s", lua_tostring(L, -1));
+    lua_close(L);
+  }
+}
+
 /* -- calls without protection --------------------------------------------------------------------------------------- */
 
 /* Lua run by lua_call from a host that protects nothing: there is no errorJmp to find it by. */
@@ -271,6 +406,7 @@ static const host_test_t tests[] = {
     {"many_vms_on_many_threads", many_vms_on_many_threads},
     {"threads_come_and_go", threads_come_and_go},
     {"one_vm_inside_another", one_vm_inside_another},
+    {"other_threads_cost_nothing", other_threads_cost_nothing},
     {"unprotected_call", unprotected_call},
     {"coroutine_resumed_by_c", coroutine_resumed_by_c},
 };
