@@ -136,20 +136,34 @@ t.test("recursion", function()
   t.between(depth, 12, 20, "deepest recursion seen")
 end)
 
-t.test("deep_recursion_is_cut_and_counted", function()
-  local function deep(n) if n == 0 then return loop(50000) end return 1 + deep(n - 1) end
-  local profile = t.profile(t.exact(1000), function() deep(5000) end)
+local function deep(n) if n == 0 then return loop(50000) end return 1 + deep(n - 1) end
+
+-- Of a stack that was cut the 1024 innermost frames are there, and it is counted.
+local function check_cut(profile)
   local cut = 0
   for _, sample in ipairs(profile:samples()) do
-    t.truthy(#sample.stack <= 1025, "frames: " .. #sample.stack)
-    local root = sample.stack[#sample.stack]
-    if root.name == "[truncated]" then
-      t.equal(#sample.stack, 1025, "frames of a stack that was cut, with its mark")
+    local stack = sample.stack
+    t.truthy(#stack <= 1025, "frames: " .. #stack)
+    if stack[#stack].name == "[truncated]" then
+      t.equal(#stack, 1025, "frames of a stack that was cut, with its mark")
+      -- those of its caller may be the last, while it is on its way down
+      for depth = 2, 1000 do t.equal(stack[depth].name, "deep", "frame " .. depth) end
       cut = cut + sample.samples
     end
   end
   t.truthy(cut > 50, "stacks cut: " .. cut)
   t.equal(profile:stats().truncated, cut, "truncated")
+end
+
+t.test("deep_recursion_is_cut_and_counted", function()
+  check_cut(t.profile(t.exact(1000), function() deep(5000) end))
+end)
+
+t.test("deep_recursion_is_cut_and_counted_when_walked", function()
+  if t.is_luajit then jit.off() end -- a trace may stand for many calls
+  pulse.start { cpu_engine = "walk", cpu_hz = 1000 }
+  repeat deep(5000) until pulse.status().truncated > 50
+  check_cut(pulse.stop())
 end)
 
 -- -- C functions ---------------------------------------------------------------------------------------------------------
@@ -395,7 +409,30 @@ t.test("resumers_on_the_cpu_clock", function()
   end
 end)
 
--- LuaJIT's allocator aligns by 8, malloc() by 16: a resumer must be seen wherever it lies.
+-- Whatever a program kept before start, the running coroutine is found, and all that resumed it: functions of the library in locals, functions
+-- that coroutine.wrap made, coroutines that were under way.
+t.test("what_was_kept_before_start", function()
+  local create, resume, wrap, yield = coroutine.create, coroutine.resume, coroutine.wrap, coroutine.yield
+  local function innermost() yield() while true do t.burn(0.002) yield() end end
+  local step = wrap(innermost)
+  local function middle() step() while true do yield() step() end end
+  local co = create(middle)
+  local function outermost() resume(co) while true do yield() assert(resume(co)) end end
+  local outer = wrap(outermost)
+  outer()
+  pulse.start { cpu_hz = 1000 }
+  repeat outer() until pulse.status().samples >= 60
+  local profile = pulse.stop()
+  local samples = t.samples_with(profile, "t.burn")
+  t.truthy(samples > 45, "samples in the innermost coroutine: " .. samples)
+  local path = "coroutine.wrap;outermost;coroutine.resume;middle;coroutine.wrap;innermost;t.burn"
+  t.equal(t.samples_with(profile, path), samples, "samples below all resumers in\n" .. profile:folded())
+  for _, sample in ipairs(profile:samples()) do
+    local stack = sample.stack
+    if stack[1].name == "t.burn" then t.equal(stack[#stack - 1].name, "main chunk", "the root, but for the interpreter's own frame") end
+  end
+end)
+
 -- A program may keep anything under a name of the standard library: a C function with upvalues is not what stood there, and others may share
 -- its code, as all functions of coroutine.wrap do.
 t.test("coroutines_behind_a_name_of_the_library", function()
@@ -410,6 +447,7 @@ t.test("coroutines_behind_a_name_of_the_library", function()
   t.truthy(t.row(profile, "worker").cum > 50, "samples in the coroutine")
 end)
 
+-- LuaJIT's allocator aligns by 8, malloc() by 16: a resumer must be seen wherever it lies.
 t.test("resumers_wherever_their_coroutines_lie", function()
   local kept, found = {}, {}
   local function middle(co)
@@ -484,6 +522,88 @@ t.test("labels_tell_what_luajit_was_doing", function()
   for i = 1, 100000 do keep[i] = { i } end
   counts, all = states_of(function() collectgarbage() end)
   t.truthy((counts.gc or 0) > all * 0.8, "samples in the collector: " .. (counts.gc or 0) .. " of " .. all)
+end)
+
+-- The samples whose leaf is compiled code of the function: each at the line where its trace starts, which LuaJIT told when it made it.
+local function samples_in_traces(body, name)
+  local lines, line, count, all = {}, nil, 0, 0
+  local function on_trace(what, number, func, pc)
+    if what == "start" then line = require("jit.util").funcinfo(func, pc).currentline end
+    if what == "stop" then lines[number] = line end
+  end
+  jit.on()
+  jit.flush()
+  jit.attach(on_trace, "trace")
+  for _ = 1, 3 do body() end -- compiled by now
+  local profile = on_the_cpu_clock(body, { cpu_hz = 1000 })
+  jit.attach(on_trace)
+  for _, sample in ipairs(profile:samples()) do
+    local leaf, number = sample.stack[1], tonumber(sample.labels.trace)
+    all = all + sample.samples
+    if sample.labels.vmstate == "trace" and leaf.name == name then
+      count = count + sample.samples
+      -- on arm64 LuaJIT does not say which trace it is whose C code runs
+      t.truthy(number or jit.arch == "arm64", "a label trace in\n" .. profile:folded())
+      if number then t.equal(leaf.line, lines[number], "line of trace " .. number) end
+    end
+  end
+  return count, all, profile
+end
+
+t.test("compiled_code_is_at_the_line_where_its_trace_starts", function()
+  if not t.is_luajit then return end
+  local function hot()
+    local x = 0
+    for i = 1, 200000 do
+      x = x + i % 7
+      if i % 3 == 0 then
+        x = x - 2
+      end
+    end
+    return x
+  end
+  local count, all = samples_in_traces(hot, "hot")
+  t.truthy(count > 0.8 * all, "samples in its traces: " .. count .. " of " .. all)
+end)
+
+t.test("c_functions_that_compiled_code_calls", function()
+  if not t.is_luajit then return end
+  local ffi = require "ffi"
+  ffi.cdef "void *memset(void *, int, size_t);"
+  local C, buffer = ffi.C, ffi.new("char[?]", 1000000)
+  local function fill()
+    for i = 1, 100 do
+      C.memset(buffer, i, 1000000)
+    end
+  end
+  local count, all = samples_in_traces(fill, "fill")
+  t.truthy(count > 0.8 * all, "samples in the loop that calls it: " .. count .. " of " .. all)
+end)
+
+-- The function that has C call back is not compiled, which LuaJIT asks for; what is called is.
+t.test("compiled_code_that_c_functions_call", function()
+  if not t.is_luajit then return end
+  local ffi = require "ffi"
+  ffi.cdef "void qsort(void *, size_t, size_t, int (*)(const int *, const int *));"
+  local numbers = ffi.new("int[?]", 500)
+  local function compare(a, b)
+    local x = 0
+    for i = 1, 1000 do
+      x = x + i % 7
+    end
+    return a[0] - b[0]
+  end
+  local callback = ffi.cast("int (*)(const int *, const int *)", compare)
+  local function sort()
+    for i = 0, 499 do numbers[i] = i * 7919 % 10007 end
+    ffi.C.qsort(numbers, 500, 4, callback)
+  end
+  jit.off(sort)
+  local count, all, profile = samples_in_traces(sort, "compare")
+  t.truthy(count > 0.5 * all, "samples in its traces: " .. count .. " of " .. all)
+  local below = t.samples_with(profile, "compare")
+  t.equal(t.samples_with(profile, "sort;cdata.__call;compare"), below, "samples below who had it called, in\n" .. profile:folded())
+  callback:free()
 end)
 
 t.test("labels_of_the_program_and_of_luajit_together", function()

@@ -173,6 +173,17 @@ t.test("every_runtime_is_walked_by_default", function()
   pulse.stop()
 end)
 
+-- The kernel's own tick gives 250; a sanitizer makes samples dear, and the throttle may act.
+t.test("perf_events_reach_1_khz", function()
+  pulse.start { cpu_hz = 1000, cpu_max_samples_per_sec = 0 }
+  local start = os.clock()
+  t.burn(0.4)
+  local spent, status = os.clock() - start, pulse.status()
+  pulse.stop()
+  if status.source ~= "perf" or t.sanitized then return end
+  t.between(status.samples / spent, 800, 1200, "samples in a second of CPU time")
+end)
+
 t.test("the_interface_when_asked_for", function()
   pulse.start { cpu_engine = "interface", cpu_hz = 200 }
   local status = pulse.status()
