@@ -312,9 +312,61 @@ static void resumed_by_c_then_by_lua(void) {
   lua_close(L);
 }
 
+static int resume_here(lua_State *L) {
+  lua_State *co = lua_tothread(L, 1);
+  int results;
+  CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+  lua_settop(co, 0);
+  return 0;
+}
+
+/* The names from `name` down to the root, with " < " between; "" when it is not on the stack. */
+static const char *path_from(const profile_t *p, uint32_t stack, const char *name) {
+  static char path[512];
+  path[0] = '\0';
+  for (; stack != 0; stack = p->stacks[stack].parent) {
+    const profile_frame_t *frame = &p->frames[p->stacks[stack].frame];
+    const char *text = profile_text(p, p->functions[frame->function].name).data;
+    size_t len = strlen(path);
+    if (len > 0)
+      snprintf(path + len, sizeof path - len, " < %s", text);
+    else if (strcmp(text, name) == 0)
+      snprintf(path, sizeof path, "%s", text);
+  }
+  return path;
+}
+
+/* Given a coroutine that was under way before start, when a C function that Lua calls resumes it, then its stack goes on below with that
+ * function, and who called it, down to the end. */
+static void resumed_by_a_c_function(void) {
+  lua_State *L = open_host();
+  lua_pushcfunction(L, resume_here);
+  lua_setglobal(L, "resume_here");
+  host_run(L,
+           "local function worker() while true do coroutine.yield() burn(0.004) end end\n"
+           "local co, resume = coroutine.create(worker), resume_here\n"
+           "resume(co)\n"
+           "function outer() local done = resume(co) return done end");
+  host_start_by(L, HOST_BY_WALK);
+  luapulse_status_t status;
+  do {
+    host_call(L, "outer", 0);
+    luapulse_get_status(L, &status);
+  } while (status.samples < 60);
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(host_sum(profile, 0, "burn", false) > 50);
+  for (size_t i = 0; i < profile->sample_count; i++) {
+    const char *path = path_from(profile, profile->samples[i].stack, "burn");
+    if (path[0] != '\0' && strcmp(path, "burn < worker < resume_here < outer") != 0) FAIL("%s", path);
+  }
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
 static const host_test_t tests[] = {
     {"mostly_in_c", mostly_in_c},
     {"resumed_by_c_then_by_lua", resumed_by_c_then_by_lua},
+    {"resumed_by_a_c_function", resumed_by_a_c_function},
     {"c_function_called_by_lua", c_function_called_by_lua},
     {"host_resumes_cpu", host_resumes_cpu},
     {"host_resumes_instructions", host_resumes_instructions},
