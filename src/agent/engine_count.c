@@ -114,13 +114,12 @@ static void on_count(lua_State *L, lua_Debug *ar) {
 /* -- the engine ------------------------------------------------------------------------------------------ */
 
 static bool start(vm_t *vm, lua_State *L, failure_t *failure) {
-  (void)failure;
   vm->hook_count_offset = vm->luajit ? 0 : host_hook_find_counter(L);
   vm->host = host_hook_save(L, vm->hook_count_offset);
   vm->host_left = vm->host.left;
   rate_limit_start(&vm->rate_limit, time_monotonic());
   if (vm->luajit) {
-    vm->jit_was_on = luajit_turn_off(L);
+    if (!luajit_turn_off(L, &vm->jit_was_on, failure)) return false;
     if (vm->jit_was_on)
       live_comment(&vm->live,
                    "the JIT compiler was turned off while profiling: compiled code counts no instructions");

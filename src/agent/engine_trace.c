@@ -171,7 +171,7 @@ static bool begin(vm_t *vm, lua_State *L, failure_t *failure) {
   walk_setup_apply(&t->walk);
   t->walk.layout = &t->layout;
   if (vm->luajit) {
-    vm->jit_was_on = luajit_turn_off(L);
+    if (!luajit_turn_off(L, &vm->jit_was_on, failure)) return false;
     if (vm->jit_was_on)
       live_comment(&vm->live, "the JIT compiler was turned off while tracing: compiled code calls no hooks");
     if (t->site == SITE_BY_LUAJIT && vm->host.function == NULL)

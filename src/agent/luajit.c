@@ -66,13 +66,21 @@ static bool is_on(lua_State *L) {
   return on;
 }
 
-bool luajit_turn_off(lua_State *L) {
-  bool was_on = is_on(L);
-  if (was_on) {
-    luaJIT_setmode(L, 0, MODE_ENGINE | MODE_OFF);
-    luaJIT_setmode(L, 0, MODE_ENGINE | MODE_FLUSH);
-  }
-  return was_on;
+static int turn_off(lua_State *L) {
+  luaJIT_setmode(L, 0, MODE_ENGINE | MODE_OFF);
+  luaJIT_setmode(L, 0, MODE_ENGINE | MODE_FLUSH);
+  return 0;
+}
+
+/* In protection: within a finalizer it raises an error. */
+bool luajit_turn_off(lua_State *L, bool *was_on, failure_t *failure) {
+  *was_on = false;
+  if (!is_on(L)) return true;
+  if (lv_protected_call(L, turn_off, NULL) != 0)
+    return failure_set(failure,
+                       "LuaJIT does not let its compiler be turned off in a finalizer: call start elsewhere");
+  *was_on = true;
+  return true;
 }
 
 static int turn_on(lua_State *L) {
@@ -80,7 +88,7 @@ static int turn_on(lua_State *L) {
   return 0;
 }
 
-/* In protection: within a finalizer, as when the VM closes, it raises an error, and then it does not matter. */
+/* Likewise. When the VM closes it does not matter; a finalizer that calls stop leaves it off. */
 void luajit_turn_on(lua_State *L) {
   lv_protected_call(L, turn_on, NULL);
 }

@@ -5,6 +5,7 @@
 #define LUAPULSE_AGENT_LUAJIT_H
 
 #include "agent/lua_version.h"
+#include "profile/failure.h"
 
 typedef void luajit_profile_callback_t(void *data, lua_State *L, int samples, int vmstate);
 
@@ -15,8 +16,8 @@ bool luajit_is_profiler_handler(void (*handler)(int));
 void luajit_profile_begin(lua_State *L, const char *mode, luajit_profile_callback_t *callback, void *data);
 void luajit_profile_end(lua_State *L);
 
-/* Turns compilation off and drops all compiled code; returns whether it was on. */
-bool luajit_turn_off(lua_State *L);
+/* Turns compilation off and drops all compiled code, if it was on. */
+bool luajit_turn_off(lua_State *L, bool *was_on, failure_t *failure);
 void luajit_turn_on(lua_State *L);
 
 /* Finds out where this build keeps the sizes of a function's code; called once at start, may run a little
