@@ -8,7 +8,8 @@
  *   error, so a Lua function that is still there while its callee is gone without a return has been replaced by it.
  * - LuaJIT: functions written in Lua return, C functions and built-ins just end. A count hook of one instruction waits for the
  *   end of each, set for the instruction that will run next (luajit_dispatch.h) or, where that is not known, for all by lua_sethook.
- * No runtime has events while a finalizer or another hook runs: their time is that of the function they interrupted. */
+ * No runtime has events while a finalizer or another hook runs: their time is that of the function they interrupted. On PUC Lua that holds for
+ * the coroutine they run in; one that they resume has events, and its path goes on from the function they interrupted. */
 #include <fnmatch.h>
 #include <stdio.h>
 
@@ -439,19 +440,37 @@ COLD void trace_resume(trace_t *t, lua_State *L, uint32_t parent) {
   move_path(t, parent);
 }
 
+/* The running coroutine has yielded or ended at the last event, and was not resumed by the library: since then ran the function of C that
+ * had resumed it, or what had interrupted the topmost function; or nothing of the VM, if there was none. */
+COLD static void charge_resumer(trace_t *t, uint64_t now) {
+  int64_t from = t->last_corrected;
+  const trace_coroutine_t *resumer = t->chain_length < 2 ? NULL : t->chain[t->chain_length - 2];
+  if (resumer != NULL && now >= t->last) {
+    trace_node_t *node = &t->nodes[resumer->top->node];
+    if (node->labels != resumer->labels) trace_select_cell(t, node, resumer->labels);
+    trace_charge_node(t, node, now);
+  } else {
+    trace_skip(t, now);
+  }
+  t->away = t->current->away += t->last_corrected - from;
+}
+
 /* The event is in another coroutine than the last one: it was resumed, or the one that ran has yielded or ended. */
 COLD static void change_coroutine(trace_t *t, lua_State *L, uint64_t now) {
+  bool has_yielded = t->nodes[t->top->node].flags & TRACE_YIELDS, has_ended = at_bottom(t);
   trace_store(t);
   for (uint32_t i = t->chain_length; i-- > 0;) {
     if (t->chain[i]->L != L) continue;
-    trace_charge(t, now);
+    if (i + 2 == t->chain_length && (has_ended || (has_yielded && resumer(t) == NULL)))
+      charge_resumer(t, now);
+    else
+      trace_charge(t, now);
     while (t->chain_length > i + 1) trace_leave_innermost(t);
     trace_load(t, t->chain[i]);
     return;
   }
-  bool has_yielded = t->nodes[t->top->node].flags & TRACE_YIELDS, has_ended = at_bottom(t);
   if (has_yielded || has_ended) { /* to C code, which has now resumed another one */
-    trace_skip(t, now);
+    charge_resumer(t, now);
     if (t->chain_length > 0) trace_leave_innermost(t);
   } else {
     trace_charge(t, now);
@@ -495,7 +514,7 @@ COLD void trace_take(trace_t *t, lua_State *L, lua_Debug *ar, uint64_t now) {
   if (t->current->L != L)
     change_coroutine(t, L, now);
   else if (ar->event == LUA_HOOKRET && t->nodes[t->top->node].flags & TRACE_YIELDS && t->top->id == site.id)
-    trace_skip(t, now); /* nobody saw who resumed it: C code did, at some time of its own */
+    charge_resumer(t, now); /* nobody saw who resumed it: C code did, at some time of its own */
   else if (t->rules == TRACE_BY_NUMBER)
     settle_array(t, site.id, ar->event == LUA_HOOKCALL);
   if (t->current == NULL) return; /* no room for a coroutine, and none that it could count for */

@@ -228,6 +228,44 @@ static void resumed_by_c(void) {
   lua_close(L);
 }
 
+/* The same in a C function that Lua has called: what passes while the coroutine waits is that function's time, and not that of the
+ * function that yielded. */
+enum { NAPS = 30, NAP = 2000000 };
+
+static int schedule(lua_State *L) {
+  lua_State *co = lua_newthread(L);
+  lua_getglobal(co, "serve");
+  for (int i = 0; i < NAPS; i++) {
+    struct timespec nap = {0, NAP};
+    int results;
+    CHECK(lv_resume(co, L, 0, &results) == LUA_YIELD);
+    lua_settop(co, 0);
+    nanosleep(&nap, NULL);
+  }
+  return 0;
+}
+
+static void resumed_by_a_c_function(void) {
+  lua_State *L = host_open();
+  lua_register(L, "schedule", schedule);
+  host_run(L,
+           "local function waits() coroutine.yield() return 1 end\n"
+           "function serve() while true do waits() end end\n"
+           "function after() end\n"
+           "function drive() schedule() after() end");
+  start_tracing(L);
+  host_run(L, "drive()");
+  luapulse_profile_t *profile = host_stop(L);
+  int64_t slept = (int64_t)NAPS * NAP;
+  CHECK(calls_of(profile, "waits") == NAPS && calls_of(profile, "after") == 1);
+  CHECK(host_sum(profile, TRACE_EXCLUSIVE_RAW, "schedule", true) >= slept);
+  CHECK(host_sum(profile, TRACE_EXCLUSIVE_RAW, "serve", false) < slept / 2);
+  int64_t shortest = host_sum(profile, TRACE_MIN, "waits", true);
+  if (shortest <= 0 || shortest >= NAP) FAIL("%d ns", (int)shortest);
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
 /* -- memory ---------------------------------------------------------------------------------------------------------------- */
 
 static long left, refused;
@@ -332,6 +370,7 @@ static const host_test_t tests[] = {
     {"a_forked_child_is_not_traced", a_forked_child_is_not_traced},
     {"a_forked_child_leaves_shared_tables_alone", a_forked_child_leaves_shared_tables_alone},
     {"resumed_by_c", resumed_by_c},
+    {"resumed_by_a_c_function", resumed_by_a_c_function},
     {"every_allocation_fails_once", every_allocation_fails_once},
     {"every_allocation_of_lua_fails_once", every_allocation_of_lua_fails_once},
     {"too_little_memory_for_tracing", too_little_memory_for_tracing},

@@ -152,6 +152,14 @@ static int host_cpu(lua_State *L) {
 
 /* -- processes ------------------------------------------------------------------------------------------- */
 
+/* Nanoseconds of the clock that tracing's is to agree with. */
+static int host_clock(lua_State *L) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  lua_pushnumber(L, (lua_Number)now.tv_sec * 1e9 + (lua_Number)now.tv_nsec);
+  return 1;
+}
+
 static int host_fork(lua_State *L) {
   fflush(NULL);
   pid_t pid = fork();
@@ -337,6 +345,7 @@ static const luaL_Reg functions[] = {
     {"fds", host_fds},
     {"memory", host_memory},
     {"cpu", host_cpu},
+    {"clock", host_clock},
     {"fork", host_fork},
     {"wait", host_wait},
     {"exit_now", host_exit_now},
