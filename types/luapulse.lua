@@ -36,7 +36,7 @@ local pulse = {}
 ---@field running boolean the fields below are there only while it is true
 ---@field paused? boolean
 ---@field engine? luapulse.engine
----@field source? "perf"|"timer"|"" what ticks: a high-resolution event, the kernel's tick, nothing
+---@field source? "perf"|"timer"|"tsc"|"vdso"|"" what ticks: a high-resolution event, the kernel's tick; tracing's clock: the processor's time-stamp counter, CLOCK_MONOTONIC; nothing
 ---@field rate? integer ticks a second that the source can give
 ---@field cost_ns? integer CPU time a tick takes, a moving average
 ---@field note? string why the walker does not serve; "" when it does

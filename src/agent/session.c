@@ -19,6 +19,7 @@
 #include "agent/label.h"
 #include "agent/luajit.h"
 #include "agent/name.h"
+#include "agent/stopwatch.h"
 #include "agent/time.h"
 #include "agent/walk_setup.h"
 #include "agent/walker.h"
@@ -547,6 +548,7 @@ void session_status(lua_State *L, luapulse_status_t *status) {
   status->note = vm->note;
   ticker_facts_t facts = vm->engine == &engine_walk ? walker_facts(vm) : ticker_facts(&vm->listener);
   status->source = facts.source; /* the instructions clock has no ticker */
+  if (vm->engine == &engine_trace) status->source = stopwatch_source();
   status->rate = facts.rate;
   status->cost_ns = facts.cost_ns;
   status->samples = vm->samples;

@@ -51,6 +51,8 @@ t.test("engine_and_types", function()
   pulse.start { cpu = "tracing" }
   t.equal(pulse.status().engine, "trace", "engine")
   t.equal(pulse.status().note, "", "memory can be read")
+  local clock = pulse.status().source
+  t.truthy(clock == "tsc" or clock == "vdso", "the clock, " .. clock)
   local profile = pulse.stop()
   local sample = profile:samples()[1]
   for _, name in ipairs { "calls", "exclusive", "inclusive", "exclusive_raw", "inclusive_raw", "min", "max" } do

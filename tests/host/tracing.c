@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "agent/session.h"
+#include "agent/stopwatch.h"
 #include "host.h"
 #include "profile/mem.h"
 #include "profile/trace_values.h"
@@ -266,6 +267,39 @@ static void resumed_by_a_c_function(void) {
   lua_close(L);
 }
 
+/* -- the clock ------------------------------------------------------------------------------------------------------------ */
+
+/* The time a session shows lies between what passed inside and what passed around it. */
+static void trace_by(const char *source) {
+  lua_State *L = host_open();
+  luapulse_status_t status;
+  uint64_t before = time_monotonic();
+  start_tracing(L);
+  uint64_t from = time_monotonic();
+  host_run(L, "local function outer() work(1000) return 1 end for i = 1, 10 do outer() end");
+  luapulse_get_status(L, &status);
+  if (strcmp(status.source, source) != 0) FAIL("the clock is %s", status.source);
+  luapulse_profile_t *profile = host_stop(L);
+  uint64_t after = time_monotonic();
+  CHECK(calls_of(profile, "step") == 10000 && calls_of(profile, "outer") == 10);
+  int64_t inside = host_sum(profile, TRACE_EXCLUSIVE_RAW, "outer", false);
+  if (inside <= 0 || inside > (int64_t)(after - from)) FAIL("%lld ns", (long long)inside);
+  if (host_total(profile, TRACE_EXCLUSIVE_RAW) > (int64_t)(after - before) * 1001 / 1000) FAIL("too long");
+  CHECK(host_sum(profile, TRACE_MAX, "outer", true) >= host_sum(profile, TRACE_MIN, "outer", true));
+  luapulse_profile_free(profile);
+  lua_close(L);
+}
+
+/* Where the time-stamp counter does not serve; here it is put aside, as if it had not been calibrated. */
+static void by_the_kernels_clock(void) {
+  stopwatch_prepare();
+  stopwatch_t chosen = stopwatch;
+  stopwatch.factor = 0;
+  trace_by("vdso");
+  stopwatch = chosen;
+  trace_by(chosen.factor != 0 ? "tsc" : "vdso");
+}
+
 /* -- memory ---------------------------------------------------------------------------------------------------------------- */
 
 static long left, refused;
@@ -371,6 +405,7 @@ static const host_test_t tests[] = {
     {"a_forked_child_leaves_shared_tables_alone", a_forked_child_leaves_shared_tables_alone},
     {"resumed_by_c", resumed_by_c},
     {"resumed_by_a_c_function", resumed_by_a_c_function},
+    {"by_the_kernels_clock", by_the_kernels_clock},
     {"every_allocation_fails_once", every_allocation_fails_once},
     {"every_allocation_of_lua_fails_once", every_allocation_of_lua_fails_once},
     {"too_little_memory_for_tracing", too_little_memory_for_tracing},
