@@ -269,39 +269,6 @@ t.test("metamethods_and_iterators", function()
   end)
 end)
 
-t.test("time_adds_up", function()
-  local function inner() t.burn(0.003) end
-  local function outer() inner() t.burn(0.001) end
-  local profile = trace(function() for _ = 1, 10 do outer() end end)
-  local exclusive, raw, root = 0, 0, 0
-  for _, sample in ipairs(profile:samples()) do
-    exclusive, raw = exclusive + sample.exclusive, raw + sample.exclusive_raw
-    if #sample.stack == 1 then root = root + sample.inclusive end
-  end
-  t.equal(root, exclusive, "inclusive time of the root, and the sum of exclusive times")
-  t.between(raw, profile:stats().duration_ns * 0.98, profile:stats().duration_ns * 1.02, "raw time, and elapsed time")
-  t.truthy(exclusive <= raw, "corrected time " .. exclusive .. ", raw " .. raw)
-  local inclusive = sum_of(profile, "inclusive", ";outer")
-  local below = 0
-  for _, sample in ipairs(profile:samples()) do
-    if (path_of(sample) .. ";"):find(";outer;", 1, true) then below = below + sample.exclusive end
-  end
-  t.equal(inclusive, below, "inclusive time of outer")
-  t.truthy(sum_of(profile, "min", ";outer") > 1e6, "shortest call of outer: " .. sum_of(profile, "min", ";outer"))
-  t.truthy(sum_of(profile, "max", ";outer") >= sum_of(profile, "min", ";outer"), "longest call of outer")
-end)
-
-t.test("recursive_inclusive_time_counts_once", function()
-  local function down(n) t.burn(0.001) if n > 0 then down(n - 1) end end
-  local profile = trace(function() for _ = 1, 3 do down(5) end end)
-  local total, inclusive = 0, 0
-  for _, sample in ipairs(profile:samples()) do
-    if (path_of(sample) .. ";"):find(";down;", 1, true) then total = total + sample.exclusive end
-    if sample.stack[1].name == "down" then inclusive = inclusive + sample.inclusive end
-  end
-  t.equal(inclusive, total, "inclusive time of down over its paths")
-end)
-
 t.test("a_hook_of_the_host", function()
   local seen, lines, counts = 0, 0, 0
   local function called() end
