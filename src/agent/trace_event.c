@@ -289,7 +289,8 @@ static void settle_array(trace_t *t, uint64_t id, bool entered) {
   uint64_t remaining = entered ? id - 1 : id; /* the topmost call that was there before */
   while (!at_bottom(t) && t->top->id > remaining) {
     const trace_frame_t *caller = below_top(t);
-    if (t->top->id == caller->id + 1 && caller->id != 0 && is_lua(t, caller) && is_lua(t, t->top))
+    bool in_its_place = t->top->id == caller->id + 1 && caller->id <= remaining; /* else an error left both */
+    if (in_its_place && caller->id != 0 && is_lua(t, caller) && is_lua(t, t->top))
       replace_caller(t);
     else
       break;

@@ -144,6 +144,39 @@ t.test("callers_after_errors", function()
   t.equal(sum_of(profile, "calls", "catcher;after"), 10, "calls of after by catcher in\n" .. profile:folded())
 end)
 
+-- Errors that Lua itself raises, in functions that were called and have called nothing since, or have.
+t.test("callers_of_what_lua_stops", function()
+  local function leaf() end
+  local function indexes(x) return x.y end
+  local function adds(x) leaf() return x + 1 end
+  local function caller(f) local y = f() return y end
+  local function after() end
+  for _, engine in ipairs(engines) do
+    local profile = trace(function()
+      for _ = 1, 10 do
+        pcall(caller, indexes)
+        after()
+        pcall(caller, adds)
+        after()
+      end
+    end, engine)
+    local function calls(line, below)
+      local sum = 0
+      for _, sample in ipairs(profile:samples()) do
+        local fits = sample.stack[1].defined == line and (not below or sample.stack[2].defined == below)
+        if fits then sum = sum + sample.calls end
+      end
+      return sum
+    end
+    local line = debug.getinfo(leaf, "S").linedefined
+    for i, expected in ipairs { 10, 10, 10 } do -- leaf below adds, indexes and adds below caller
+      local below = i == 1 and line + 2 or line + 3
+      t.equal(calls(line + i - 1, below), expected, "calls at line " .. line + i - 1 .. " by that at " .. below .. " (" .. engine .. ") in\n" .. profile:folded())
+    end
+    t.equal(calls(line + 4), 20, "calls of after")
+  end
+end)
+
 t.test("coroutines", function()
   check(function(count)
     local function work() count() end
@@ -488,69 +521,6 @@ t.test("regions_in_samples", function()
     local profile = pulse.stop()
     t.truthy(t.samples_with(profile, "[region busy]") > 10, "samples within the region in\n" .. profile:folded())
   end
-end)
-
-t.test("timeline", function()
-  local name = os.tmpname()
-  local function leaf() end
-  local function step() leaf() coroutine.yield() end
-  local function body() for _ = 1, 5 do step() end end
-  local function failing() error("no") end
-  local profile = trace(function()
-    local co = coroutine.wrap(body)
-    for _ = 1, 4 do co() pcall(failing) end
-  end, nil, { trace_events = 1000 })
-  profile:write(name .. ".trace.json")
-  local file = assert(io.open(name .. ".trace.json"))
-  local text = file:read("*a")
-  file:close()
-  os.remove(name)
-  os.remove(name .. ".trace.json")
-  local open, seen, tracks, last = {}, {}, {}, -1
-  for tid, ts, dur, called in text:gmatch('"ph":"X".-"tid":(%d+),"ts":([%d.]+),"dur":([%d.]+)') do
-    ts, dur = tonumber(ts), tonumber(dur)
-    t.truthy(ts >= last, "events stand in order")
-    last = ts
-    local stack = open[tid] or {}
-    open[tid], tracks[tid] = stack, true
-    while #stack > 0 and stack[#stack] <= ts do stack[#stack] = nil end
-    t.truthy(#stack == 0 or ts + dur <= stack[#stack] + 0.0015, "calls of a track nest")
-    stack[#stack + 1] = ts + dur
-  end
-  for called in text:gmatch('"ph":"X","cat":"lua","name":"(.-)"') do seen[called] = (seen[called] or 0) + 1 end
-  t.equal(seen.leaf, 4, "leaf in the timeline")
-  t.equal(seen.failing, 4, "failing, which an error ended")
-  t.equal(seen.body, 1, "body, still under way")
-  local count = 0
-  for _ in pairs(tracks) do count = count + 1 end
-  t.equal(count, 2, "tracks: main and the coroutine")
-end)
-
-t.test("timeline_keeps_the_newest_and_filters", function()
-  local name = os.tmpname()
-  local function wanted() end
-  local function unwanted() end
-  local function events(options)
-    local profile = trace(function() for _ = 1, 500 do wanted() unwanted() end end, nil, options)
-    profile:write(name .. ".trace.json")
-    local file = assert(io.open(name .. ".trace.json"))
-    local text, seen = file:read("*a"), {}
-    file:close()
-    for called in text:gmatch('"ph":"X","cat":"lua","name":"(.-)"') do seen[called] = (seen[called] or 0) + 1 end
-    return seen
-  end
-  local seen = events { trace_events = 100 }
-  t.between(seen.wanted + seen.unwanted, 90, 100, "calls kept")
-  seen = events { trace_events = 2000, trace_filter = { "want*", "nothing.lua" } }
-  t.equal(seen.wanted, 500, "calls that fit")
-  t.equal(seen.unwanted, nil, "calls that do not")
-  seen = events { trace_events = 5000, trace_filter = "test_tracing.lua" }
-  t.equal(seen.wanted, 500, "calls in the file")
-  t.equal(seen.unwanted, 500, "calls in the file")
-  os.remove(name)
-  os.remove(name .. ".trace.json")
-  t.fails("trace_filter must be", pulse.start, { cpu = "tracing", trace_filter = 5 })
-  t.fails("no timeline", function() trace(function() end):write(name .. ".trace.json") end)
 end)
 
 t.test("too_many_regions", function() -- the last: names are kept for good

@@ -3,9 +3,11 @@
 -- call that stands nowhere in the program.
 local t = require "t"
 local pulse = require "luapulse"
+local shared = require "trace"
 
 local load = loadstring or load
 local FUNCTIONS = 12
+local EVENTS = 1000
 
 -- A generator of its own: the same programs on every runtime.
 local function random_of(seed)
@@ -66,11 +68,14 @@ local function run(seed, engine)
   assert(load(text, "=random"))(f, count, inside, kept)
   collectgarbage()
   collectgarbage("stop")
-  pulse.start { cpu = "tracing", cpu_engine = engine }
+  pulse.start { cpu = "tracing", cpu_engine = engine, trace_events = EVENTS, trace_filter = seed % 3 == 0 and "rand*" or nil }
   for i = 1, FUNCTIONS do pcall(f[i], 6) end
   local profile = pulse.stop()
   collectgarbage("restart")
   local what = ("seed %d, %s:\n%s\n"):format(seed, engine, text)
+  local events, all_events, kept = shared.timeline(profile)
+  t.equal(kept, math.min(all_events, EVENTS), what .. "calls in the timeline")
+  shared.check_timeline(events, ", " .. what)
   local calls = {}
   for _, sample in ipairs(profile:samples()) do
     local top, from = sample.stack[1], nil

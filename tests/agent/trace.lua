@@ -53,4 +53,44 @@ function trace.sum_of(profile, value, ending)
   return sum
 end
 
+-- The timeline of a profile as its file has it: a list of { name =, track =, start =, stop = }, times in nanoseconds; and what the file says
+-- of how many calls there were and how many of them it has.
+function trace.timeline(profile)
+  local name = os.tmpname()
+  profile:write(name, "chrome")
+  local file = assert(io.open(name))
+  local text, events = file:read("*a"), {}
+  file:close()
+  os.remove(name)
+  for called, track, us, ns, long_us, long_ns in
+    text:gmatch('"ph":"X","cat":"lua","name":"(.-)","pid":1,"tid":(%d+),"ts":(%d+)%.(%d+),"dur":(%d+)%.(%d+)') do
+    local start = us * 1000 + ns
+    events[#events + 1] = { name = called, track = tonumber(track), start = start, stop = start + long_us * 1000 + long_ns }
+  end
+  return events, tonumber(text:match('"calls":"(%d+)"')), tonumber(text:match('"kept":"(%d+)"'))
+end
+
+-- Its events stand in the order in which the calls began, and the calls of a track lie one in another or one after the other. Returns how
+-- many tracks there are.
+function trace.check_timeline(events, what)
+  local open, last, tracks = {}, 0, 0
+  for _, event in ipairs(events) do
+    local stack = open[event.track]
+    if not stack then
+      tracks, stack = tracks + 1, {}
+      open[event.track] = stack
+    end
+    t.truthy(event.start >= last and event.stop >= event.start, "order of events: " .. event.name .. what)
+    last = event.start
+    while #stack > 0 and stack[#stack].stop <= event.start do stack[#stack] = nil end
+    local around = stack[#stack]
+    if around and event.stop > around.stop then
+      error(("%s, %.0f to %.0f, does not lie in %s, %.0f to %.0f, on track %d%s"):format(event.name, event.start, event.stop, around.name,
+        around.start, around.stop, event.track, what), 2)
+    end
+    stack[#stack + 1] = event
+  end
+  return tracks
+end
+
 return trace
