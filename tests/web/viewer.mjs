@@ -195,6 +195,50 @@ const tests = {
     assert.match(await text("#facts"), /Stacks\s+5\b/); // the samples counted are those of cpu
   },
 
+  async "traced calls are shown by time and by count"() {
+    await openPage("traced");
+    const show = async (type) => {
+      await browser.run(`const s = document.getElementById("type"), wanted = arguments[0];
+        s.value = [...s.options].find((one) => one.innerText === wanted).value; s.dispatchEvent(new Event("change"))`, type);
+      await settled();
+    };
+    assert.deepEqual(await browser.run("return [...document.querySelectorAll('#type option')].map((one) => one.innerText)"),
+      ["calls", "exclusive", "inclusive", "exclusive raw", "inclusive raw", "min", "max"]);
+    assert.match(await text("#facts"), /Total\s+18 ms\s+exclusive/);
+    const whole = (await box("All exclusive")).width;
+    near((await box("f")).width, whole * 7 / 18);
+    near((await box("[region checkout]")).width, whole / 18);
+    assert.deepEqual(await rows(), [
+      ["main", "traced.lua", "9.00 ms", "50.0 %", "18.0 ms", "100 %"],
+      ["g", "traced.lua:20", "5.00 ms", "27.8 %", "5.00 ms", "27.8 %"],
+      ["f", "traced.lua:10", "3.00 ms", "16.7 %", "7.00 ms", "38.9 %"], // recursion counts once
+      ["h", "traced.lua:30", "1.00 ms", "5.56 %", "1.00 ms", "5.56 %"],
+      ["[region checkout]", "Not a function", "0 s", "0 %", "1.00 ms", "5.56 %"],
+    ]);
+    await choose("#comments summary");
+    assert.match(await text("#comment-list"), /every call, engine trace[^]*negative exclusive time after correction, -6000 ns/);
+    await show("calls");
+    assert.match(await text("#facts"), /Total\s+79\s+calls/);
+    assert.deepEqual((await rows()).map((row) => [row[0], row[2]]),
+      [["n", "60"], ["g", "10"], ["f", "5"], ["h", "3"], ["[region checkout]", "1"], ["main", "0"]]);
+    await show("inclusive");
+    assert.deepEqual((await rows()).slice(0, 3).map((row) => [row[0], row[2]]), [["main", "18.0 ms"], ["f", "7.00 ms"], ["g", "5.00 ms"]]);
+  },
+
+  async "luapulse run --trace has written a page"() {
+    await openPage("run");
+    assert.equal(await text("#program"), "app.lua");
+    assert.match(await text("#facts"), /exclusive/);
+    const names = (await boxes()).map((one) => one.name);
+    for (const name of ["All exclusive", "main chunk", "[region checkout]", "branch"]) assert.ok(names.includes(name), `no box ${name} among ${names}`);
+    await browser.run("const s = document.getElementById('type'); s.value = '0'; s.dispatchEvent(new Event('change'))");
+    await settled();
+    const calls = Object.fromEntries((await rows()).map((row) => [row[0], row[2]]));
+    assert.equal(calls.leaf, "200");
+    assert.equal(calls.branch, "200");
+    assert.equal(calls["[region checkout]"], "1");
+  },
+
   async "lines can be told apart"() {
     await openPage("small");
     await choose("#grouping [value=line]");
