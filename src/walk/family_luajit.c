@@ -299,15 +299,36 @@ static void search_trace(walk_t *walk, uint64_t proto) {
   walk_loop(MOST_TRACES, step_trace, &search);
 }
 
-static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
+/* Where the trace starts, if it does so in the function; else 0. */
+static uint64_t start_within(walk_t *walk, uint64_t trace, uint64_t proto) {
   const layout_luajit_t *l = &layout_of(walk)->luajit;
   walk_trust_t trust = trust_of_vm(walk);
-  uint64_t trace, found = 0;
-  if (!find_traces(walk, global)) return 0;
-  if (walk->trace == 0) search_trace(walk, proto);
-  trace = trace_of(walk, walk->trace != 0 ? walk->trace : walk->traces.first);
+  uint64_t found = 0;
   if (trace == 0 || !read_ref(walk, trace + l->trace_proto, trust, &found) || found != proto) return 0;
   return read_ref(walk, trace + l->trace_pc, trust, &found) ? found : 0;
+}
+
+#if !defined __bpf__
+/* A trace that begins at an exit within an inlined function has the frame of the function where the first of them, its root, began:
+ * the object of that. GCtrace.root stands before GCtrace.nextroot. */
+static uint64_t root_of(walk_t *walk, uint64_t trace) {
+  const layout_luajit_t *l = &layout_of(walk)->luajit;
+  uint16_t root = 0;
+  if (trace == 0 || l->trace_next == LAYOUT_ABSENT || l->trace_next < sizeof root) return 0;
+  walk_read(walk->memory, &root, trace + l->trace_next - sizeof root, sizeof root, trust_of_vm(walk));
+  return trace_of(walk, root);
+}
+#endif
+
+static uint64_t trace_start(walk_t *walk, uint64_t global, uint64_t proto) {
+  if (!find_traces(walk, global)) return 0;
+  if (walk->trace == 0) search_trace(walk, proto);
+  uint64_t trace = trace_of(walk, walk->trace != 0 ? walk->trace : walk->traces.first);
+  uint64_t start = start_within(walk, trace, proto);
+#if !defined __bpf__
+  if (start == 0) start = start_within(walk, root_of(walk, trace), proto);
+#endif
+  return start;
 }
 
 /* -- all frames of a coroutine ------------------------------------------------------------------------------------ */

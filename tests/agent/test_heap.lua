@@ -308,29 +308,118 @@ end)
 -- -- LuaJIT's compiled code -----------------------------------------------------------------------------------------------
 
 if t.is_luajit then
-  t.test("compiled_code", function()
-    jit.on()
-    jit.flush()
-    local kept = {}
-    local function hot(n) for i = 1, n do kept[i % 100] = { i } end end
-    local function hot_strings(n) for i = 1, n do kept[i % 100] = "text " .. i end end
-    local profile = heap.trace(function() hot(20000) hot_strings(20000) end)
-    t.equal(jit.status(), true, "the compiler is on")
-    jit.off()
-    local function traced(name)
-      return function(s)
-        -- on arm64 LuaJIT does not say which trace it is whose C code allocates
-        return s.labels.vmstate == "trace" and heap.leaf(name)(s) and (jit.arch == "arm64" or tonumber(s.labels.trace) ~= nil)
+  local ROUNDS_COMPILED = 20000
+
+  -- Of several lines, with functions that are inlined, and with exits that become traces of their own, one of them within an inlined function.
+  local compiled_text = [[
+    local kept = ...
+    local function inlined(i)
+      return { i, i }
+    end
+    local function several(n)
+      for i = 1, n do
+        kept[i % 100] = { i }
+        kept[i % 50] = inlined(i)
+        kept[i % 20] = "text " .. i
       end
     end
-    local sum = heap.sum(profile, traced("hot"))
-    t.between(sum.alloc_objects, 19000, 20000, "blocks of compiled code in\n" .. heap.text(profile))
-    t.equal(heap.sum(profile, heap.leaf("hot")).alloc_objects >= 20000, true, "all blocks of hot")
-    t.truthy(heap.sum(profile, traced("hot_strings")).alloc_objects >= 19000, "strings of compiled code")
+    local function branches(n)
+      for i = 1, n do
+        if i % 2 == 0 then
+          kept[i % 100] = { i }
+        else
+          kept[i % 50] = { i, i }
+        end
+        kept[i % 20] = { i }
+      end
+    end
+    local function inlined_branches(i)
+      if i % 2 == 0 then
+        kept[i % 100] = { i }
+      else
+        kept[i % 50] = { i, i }
+      end
+      kept[i % 20] = { i }
+    end
+    local function calls(n)
+      for i = 1, n do
+        inlined_branches(i)
+      end
+    end
+    return several, branches, calls]]
+
+  -- What LuaJIT itself says of the traces that body() has compiled: by number, { line where it starts, function's line, parent }.
+  local function traces_of(body)
+    local funcinfo, traces, started = require("jit.util").funcinfo, {}, {}
+    local function note(what, number, f, pc, parent)
+      if what == "start" then
+        started[number] = { line = funcinfo(f, pc).currentline, defined = funcinfo(f).linedefined, parent = parent }
+      elseif what == "stop" then
+        traces[number] = started[number]
+      end
+    end
+    jit.flush()
+    jit.attach(note, "trace")
+    jit.on()
+    body()
+    t.equal(jit.status(), true, "the compiler is on")
+    jit.off()
+    jit.attach(note)
+    return traces
+  end
+
+  -- Given code that is compiled, when its blocks are followed, then each is charged to the function and the line where LuaJIT says its trace
+  -- starts, with the number of that trace.
+  local function compiled_code(options)
+    local several, branches, calls = heap.load(compiled_text, "=compiled.lua")({})
+    local profile
+    local traces = traces_of(function()
+      profile = heap.at_rest(function() several(ROUNDS_COMPILED) branches(ROUNDS_COMPILED) calls(ROUNDS_COMPILED) end, options)
+    end)
+    local first, blocks = {}, {} -- first: of each function, the line of its first trace
+    for _, trace in ipairs(traces) do
+      local root = trace
+      while root.parent do root = traces[root.parent] end
+      first[trace.defined] = first[trace.defined] or trace.line
+      trace.kind = not trace.parent and "root" or trace.defined == root.defined and "exit" or "exit of an inlined function"
+      -- the frame is that of the function it is inlined in
+      if trace.defined ~= root.defined then trace.line, trace.defined = root.line, root.defined end
+    end
+
     for _, sample in ipairs(profile:samples()) do
-      if traced("hot")(sample) then t.equal(sample.stack[1].line, debug.getinfo(hot, "S").linedefined, "line") end
+      local leaf, label = sample.stack[1], sample.labels.trace
+      local function count(what) blocks[what] = (blocks[what] or 0) + sample.alloc_objects end
+      if leaf.file == "compiled.lua" then count(leaf.defined) end
+      if leaf.file == "compiled.lua" and sample.labels.vmstate == "trace" then
+        local trace = traces[tonumber(label)]
+        if jit.arch == "arm64" then -- where LuaJIT does not say which trace it is whose C code allocates
+          t.equal(leaf.line, first[leaf.defined], "line where the first trace of the function starts")
+        else
+          t.truthy(trace, "a trace of LuaJIT's with the number " .. tostring(label))
+          t.equal(leaf.line, trace.line, "line where trace " .. label .. " starts")
+          t.equal(leaf.defined, trace.defined, "function in which trace " .. label .. " starts")
+          count(trace.kind)
+        end
+      end
+    end
+    local most, least = ROUNDS_COMPILED + 500, ROUNDS_COMPILED - 500
+    t.between(blocks[5], 3 * least, 3 * most, "blocks of several, with those of what is inlined there")
+    t.between(blocks[12], 2 * least, 2 * most, "blocks of branches")
+    t.between(blocks[30], 2 * least, 2 * most, "blocks of calls, with those of what is inlined there")
+    t.between(blocks[2], 1, 500, "blocks of inlined, before it was")
+    t.between(blocks[22], 1, 500, "blocks of inlined_branches, before it was")
+    if jit.arch ~= "arm64" then
+      t.between(blocks.root, 3 * least + 2 * least, 3 * most + 2 * most, "blocks of traces that begin with a loop")
+      t.between(blocks.exit, least, most, "blocks of traces that begin at an exit")
+      t.between(blocks["exit of an inlined function"], least, most, "blocks of traces that begin at an exit of an inlined function")
     end
     heap.check_whole(profile)
+  end
+
+  t.test("compiled_code_is_charged_to_its_traces", function() compiled_code { heap = "tracing" } end)
+
+  t.test("compiled_code_is_charged_to_its_traces_when_sampled", function()
+    compiled_code { heap = "sampling", heap_sample_mean_bytes = 1 }
   end)
 end
 

@@ -41,6 +41,41 @@ test_a_leak_is_found_and_a_cache_is_not() {
     has leaks "configure"
   done
 }
+# With the JIT on a leak is where its trace starts: in the function whose loop it is, with what was inlined there.
+test_a_leak_in_compiled_code() {
+  cat >app.lua <<'LUA'
+local forgotten, cache = {}, {}
+local function entry(i)
+  return { request = i, body = "request " .. i }
+end
+local function forget(n)
+  for i = 1, n do
+    forgotten[#forgotten + 1] = entry(i)
+  end
+end
+local function remember(n)
+  for i = 1, n do
+    cache[i % 64] = { key = i }
+  end
+  cache = {}
+end
+for _ = 1, 40 do
+  forget(500)
+  remember(500)
+  collectgarbage()
+end
+LUA
+  for lua in luajit $gc32 $(echo "$newer" | tr ' ' '\n' | grep luajit); do
+    "$luapulse" run --heap --heap-rate 2048 --seed 3 -o heap.pb.gz -- $lua app.lua || fail "status $?"
+    "$luapulse" leaks heap.pb.gz >leaks || fail "leaks of $lua: status $?"
+    has leaks "Growing:"
+    has leaks "forget  app.lua:6"
+    lacks leaks "entry"
+    lacks leaks "remember"
+    go tool pprof -sample_index=inuse_space -tagfocus=vmstate=trace -top heap.pb.gz >top 2>err || fail "$(cat err)"
+    same "$(awk '$6 == "forget" { print ($2 + 0 > 80) }' top)" 1 "forget is compiled on $lua: $(cat top)"
+  done
+}
 test_pprof_and_report_agree() {
   program
   "$luapulse" run --heap=tracing -o heap.pb.gz -- lua5.4 app.lua 3000 || fail "status $?"
