@@ -72,6 +72,54 @@ t.test("sizes_of_strings", function()
   t.truthy(rep.inuse_objects >= 50, "blocks of string.rep: " .. rep.inuse_objects)
 end)
 
+-- -- stacks -----------------------------------------------------------------------------------------------------------
+
+-- While the stack moves from one block to another (from 5.4.5 on its own pointers into it are no addresses then) it is read all the same.
+local DEPTH, LOCALS = 120, 100
+local function deep_text()
+  local locals = {}
+  for i = 1, LOCALS do locals[i] = "v" .. i end
+  return "local deep function deep(n)\nlocal " .. table.concat(locals, ", ") .. "\nif n > 0 then return (deep(n - 1)) end end return deep"
+end
+
+-- The blocks of the stack that body(deep) makes grow are those of deep.
+local function check_growth(options, what, body)
+  local deep = heap.load(deep_text(), "=deep.lua")()
+  local profile = heap.at_rest(function() body(deep) end, options)
+  local grown, other = heap.sum(profile, function(s) return s.stack[1].file == "deep.lua" end),
+    heap.sum(profile, function(s) return s.stack[1].file ~= "deep.lua" end)
+  local slot = t.is_luajit and 8 or 16
+  t.truthy(grown.inuse_space >= DEPTH * LOCALS * slot, what .. ": bytes of the stack, of deep in\n" .. heap.text(profile))
+  t.truthy(grown.alloc_objects >= 5, what .. ": blocks of the stack, of deep: " .. grown.alloc_objects)
+  t.between(other.alloc_space, 0, 8192, what .. ": bytes of others")
+  t.equal(profile:stats().unattributed, 0, what .. ": stacks that could not be read")
+  heap.check_whole(profile, what)
+end
+
+t.test("growth_of_the_stack_is_charged_to_the_function", function()
+  for _, options in ipairs { { heap = "sampling", heap_sample_mean_bytes = 1 }, { heap = "tracing" } } do
+    check_growth(options, options.heap .. " a coroutine", function(deep) coroutine.wrap(deep)(DEPTH) end)
+    check_growth(options, options.heap .. " coroutines in coroutines", function(deep)
+      coroutine.wrap(function() coroutine.wrap(function() deep(DEPTH) end)() end)()
+    end)
+  end
+  -- and the program's own; once, for it stays large
+  check_growth({ heap = "sampling", heap_sample_mean_bytes = 1 }, "the main thread", function(deep) deep(4 * DEPTH) end)
+end)
+
+-- A C function that returns many values makes it grow itself.
+t.test("growth_of_the_stack_by_a_c_function", function()
+  local many = {}
+  for i = 1, 5000 do many[i] = i end
+  local unpack = table.unpack or unpack
+  local profile = heap.at_rest(function()
+    coroutine.wrap(function() return select("#", unpack(many)) end)()
+  end, { heap = "sampling", heap_sample_mean_bytes = 1 })
+  local name = table.unpack and "table.unpack" or "unpack"
+  t.truthy(heap.sum(profile, heap.leaf(name)).alloc_space >= 5000 * (t.is_luajit and 8 or 16), "bytes of " .. name .. " in\n" .. heap.text(profile))
+  t.equal(profile:stats().unattributed, 0, "stacks that could not be read")
+end)
+
 -- -- names ------------------------------------------------------------------------------------------------------------
 
 t.test("the_parser", function()
