@@ -6,18 +6,21 @@ local heap = {}
 
 heap.load = loadstring or load
 
--- The totals, by name without the heap_ before it.
+-- The totals, by name without the heap_ before it: those of stats(), which are those of the comments.
 function heap.totals(profile)
-  local stats, totals = profile:stats(), {}
-  for _, comment in ipairs(stats.comments) do
-    local name, value = comment:match("^heap_([%w_]+): (%d+)$")
-    if name then totals[name] = tonumber(value) end
-  end
+  local stats, totals, comments = profile:stats(), {}, 0
   for name, value in pairs(stats) do
     local short = name:match("^heap_([%w_]+)$")
     if short then totals[short] = value end
   end
-  if not totals.alloc_bytes_total then error("no totals of the heap in the profile", 2) end
+  for _, comment in ipairs(stats.comments) do
+    local name, value = comment:match("^heap_([%w_]+): (%d+)$")
+    if name then
+      comments = comments + 1
+      t.equal(totals[name], tonumber(value), "heap_" .. name .. " of stats, which a comment has")
+    end
+  end
+  if comments == 0 then error("no totals of the heap in the profile", 2) end
   return totals
 end
 
