@@ -191,7 +191,7 @@ SUPPORT   := $(foreach v,$(LUAS),$(patsubst tests/support/%.c,$(B)/tests/lua/$(v
 TEST_LIBS := -lcmocka -lprotobuf-c -lz -lm -lpthread -ldl -l:libbpf.a -lelf -lz
 HOST_LUA  ?= 5.4
 # Of the hosts those in which it matters whose VM it is, in the plain build also with others: build/tests/host-luajit/… (tests/run: host_of)
-VM_HOSTS  := fallback fork heap heap_refused heap_threads life outside threads tracing wall
+VM_HOSTS  := fallback fork heap heap_refused heap_threads host_allocator life outside threads tracing wall
 HOST_VMS  := $(filter-out $(HOST_LUA),$(filter 5.1 5.5,$(LUA_FOUND))) $(call known,luajit)
 OTHER_HOSTS := $(if $(SANITIZE),,$(foreach v,$(HOST_VMS),$(VM_HOSTS:%=$(B)/tests/host-$(v)/%)))
 THREADED  := threads tracing heap_threads life wall host_state

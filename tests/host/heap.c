@@ -244,8 +244,9 @@ static void strings_of_buffers_outlive_sessions(void) {
     arena_t arena = {0};
     lua_State *L = open_program(&arena);
     host_run(L,
-             "collectgarbage() collectgarbage('stop') strings = {}\n"
-             "function long(n) for i = 1, n do strings[#strings + 1] = ('x'):rep(5000 + i) end end\n"
+             "collectgarbage() collectgarbage('stop') strings = {} made = 10000\n"
+             "function long(n) for i = 1, n do made = made + 1 strings[#strings + 1] = ('' .. "
+             "made):rep(1001) end end\n"
              "function less(n) for i = 1, n do strings[#strings] = nil end collectgarbage() end");
     for (int i = 0; i < 3; i++) {
       start_tracing(L);

@@ -4,6 +4,7 @@
 #include "agent/host_allocator.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include "heap.h"
@@ -347,17 +348,24 @@ static void totals_are_those_of_the_vm(void) {
   }
 }
 
-/* malloc itself refuses. */
+static int ask_for_much(lua_State *L) {
+  lua_newuserdata(L, (size_t)1 << 30);
+  return 1;
+}
+
+/* malloc itself refuses, or what LuaJIT has in its place. */
 static void a_failure_is_counted(void) {
   if (SANITIZED_ADDRESS || SANITIZED_THREAD) return; /* there such a request ends the process */
   lua_State *L = open_plain();
+  lua_pushcfunction(L, ask_for_much);
+  lua_setglobal(L, "ask_for_much");
   start_with(L, heap_options(LUAPULSE_COLLECTION_SAMPLING, (size_t)1 << 40));
   luapulse_profile_t *first = luapulse_snapshot(L, NULL);
   struct rlimit before, little;
   CHECK(getrlimit(RLIMIT_AS, &before) == 0);
   little = (struct rlimit){(rlim_t)1 << 30, before.rlim_max}; /* less than is asked for */
   CHECK(setrlimit(RLIMIT_AS, &little) == 0);
-  host_run(L, "assert(select(2, pcall(string.rep, 'x', 2 ^ 30)) == 'not enough memory')");
+  host_run(L, "assert(select(2, pcall(ask_for_much)) == 'not enough memory')");
   CHECK(setrlimit(RLIMIT_AS, &before) == 0);
   host_call(L, "keep", 1000);
   luapulse_profile_t *second = luapulse_snapshot(L, NULL);
@@ -370,6 +378,33 @@ static void a_failure_is_counted(void) {
   lua_close(L);
 }
 
+static void *profile_and_close(void *number) {
+  for (size_t i = 0; i < 24; i++) {
+    lua_State *L = open_plain();
+    start_with(L, heap_options((i + (uintptr_t)number) % 2 == 0 ? LUAPULSE_COLLECTION_SAMPLING
+                                                                : LUAPULSE_COLLECTION_TRACING,
+                               1 + 50 * (i % 4)));
+    host_call(L, "keep", (int)i * 20);
+    host_call(L, "everything", (int)i);
+    if (i % 3 == 0) {
+      luapulse_profile_t *profile = host_stop(L);
+      check_balance(profile);
+      CHECK(total_of(profile, "alloc_objects_total") > 2 * 20 * i);
+      luapulse_profile_free(profile);
+      host_run(L, "drop()"); /* what was followed goes back to whom it came from */
+    }
+    lua_close(L); /* of three, two while they are profiled */
+  }
+  return NULL;
+}
+
+static void vms_of_two_threads_are_closed_at_any_time(void) {
+  pthread_t threads[2];
+  for (uintptr_t i = 0; i < 2; i++)
+    CHECK(pthread_create(&threads[i], NULL, profile_and_close, (void *)i) == 0);
+  for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 static const host_test_t tests[] = {
     {"plain_ones_are_known", plain_ones_are_known},
     {"others_are_not", others_are_not},
@@ -378,6 +413,7 @@ static const host_test_t tests[] = {
     {"what_is_no_code_is_not_plain", what_is_no_code_is_not_plain},
     {"totals_are_those_of_the_vm", totals_are_those_of_the_vm},
     {"a_failure_is_counted", a_failure_is_counted},
+    {"vms_of_two_threads_are_closed_at_any_time", vms_of_two_threads_are_closed_at_any_time},
 };
 
 HOST_MAIN(tests)
