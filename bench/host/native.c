@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
   runtime_options_t options = {.given = NULL};
   unsigned stops = 0, calls = 0, missed = 0;
   pid_t pid = argc == 3 ? (pid_t)atoi(argv[1]) : 0;
-  if (pid == 0 || !target_open(&target, pid, "native", &failure) ||
+  if (pid == 0 || !target_open(&target, pid, &failure) ||
       !runtimes_decide(&runtimes, &target, &options, &failure) || !runtimes_any(&runtimes)) {
     fprintf(stderr, "native: %s\n", failure.text[0] != '\0' ? failure.text : "which process, and how often?");
     return 1;

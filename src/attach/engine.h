@@ -29,7 +29,7 @@ typedef struct {
   uint32_t hz;
   bool
       follow; /* forked children are handed out, too, as unknown; those of unwatched parents the recorder looks for itself */
-  const char *command; /* of luapulse, for messages: "record -p 123" */
+  whose_t whose; /* for messages */
 } engine_options_t;
 
 typedef struct {

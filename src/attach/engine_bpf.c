@@ -185,7 +185,7 @@ static int new_event(const engine_bpf_t *e, pid_t tid, uint64_t period) {
 static bool may_tick(const engine_bpf_t *e, failure_t *failure) {
   enum { PERIOD = 1000000000 };
   int fd = new_event(e, 0, PERIOD);
-  if (fd < 0 && (errno == EACCES || errno == EPERM)) return process_perf_refused(e->options.command, failure);
+  if (fd < 0 && (errno == EACCES || errno == EPERM)) return process_perf_refused(failure);
   if (fd >= 0) close(fd);
   return true;
 }
@@ -208,11 +208,11 @@ static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error)
   return true;
 }
 
-static bool open_refused(const engine_bpf_t *e, pid_t pid, int error, failure_t *failure) {
+static bool open_refused(pid_t pid, int error, failure_t *failure) {
   if (error == EMFILE)
     return failure_set(failure, "process %d has more threads than files may be open here (ulimit -n)",
                        (int)pid);
-  if (error == EACCES || error == EPERM) return process_perf_refused(e->options.command, failure);
+  if (error == EACCES || error == EPERM) return process_perf_refused(failure);
   return failure_set(failure, "perf events of process %d cannot be opened: %s", (int)pid, strerror(error));
 }
 
@@ -257,7 +257,7 @@ static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
   if (ok) return true;
   close_events(e, ticked);
   forget_ticked(e, ticked);
-  return open_refused(e, held->pid, error, failure);
+  return open_refused(held->pid, error, failure);
 }
 
 static bool watch(engine_t *engine, pid_t pid, failure_t *failure) {
@@ -400,7 +400,7 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
   if (getrandom(&e->random.state, sizeof e->random.state, GRND_NONBLOCK) < 0)
     e->random.state = (uint64_t)clock_now();
   raise_limits();
-  e->programs = programs_open(options->command, failure);
+  e->programs = programs_open(options->whose, failure);
   if (e->programs != NULL && may_tick(e, failure)) {
     e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
     if (e->ring != NULL) return &e->engine;

@@ -141,20 +141,20 @@ bool process_look(process_t *process, pid_t pid, failure_t *failure) {
 
 /* -- refusals ------------------------------------------------------------------------------------------------------ */
 
-static bool refused_by_yama(const process_t *process, const char *command, failure_t *failure) {
+static bool refused_by_yama(const process_t *process, failure_t *failure) {
   int scope = setting("/proc/sys/kernel/yama/ptrace_scope");
   if (scope <= 0 || (scope != YAMA_NOBODY && has_capability(CAP_PTRACE))) return false;
   if (scope == 1)
     failure_set(
         failure,
         "process %d (%s) is yours, but Yama's ptrace_scope is 1, which permits to read children only: needs "
-        "CAP_SYS_PTRACE; run: sudo luapulse %s",
-        (int)process->pid, process->name, command);
+        "CAP_SYS_PTRACE; " PROCESS_AS_ROOT,
+        (int)process->pid, process->name);
   else
-    failure_set(
-        failure, "process %d (%s) cannot be read: Yama's ptrace_scope is %d, which permits it to %s; %s%s",
-        (int)process->pid, process->name, scope, scope == 2 ? "CAP_SYS_PTRACE only" : "nobody",
-        scope == 2 ? "run: sudo luapulse " : "it can be changed only by a reboot", scope == 2 ? command : "");
+    failure_set(failure,
+                "process %d (%s) cannot be read: Yama's ptrace_scope is %d, which permits it to %s; %s",
+                (int)process->pid, process->name, scope, scope == 2 ? "CAP_SYS_PTRACE only" : "nobody",
+                scope == 2 ? PROCESS_AS_ROOT : "it can be changed only by a reboot");
   return true;
 }
 
@@ -164,7 +164,7 @@ static bool has_ended(const char *status) {
   return state == NULL || *state == 'Z' || *state == 'X';
 }
 
-bool process_refused(const process_t *process, int error, const char *command, failure_t *failure) {
+bool process_refused(const process_t *process, int error, failure_t *failure) {
   int pid = (int)process->pid;
   char status[4096];
   read_of(process->pid, "status", status, sizeof status);
@@ -181,10 +181,10 @@ bool process_refused(const process_t *process, int error, const char *command, f
         pid, process->name, tracer);
   if (process->uid != geteuid() && !has_capability(CAP_PTRACE))
     return failure_set(failure,
-                       "process %d (%s) belongs to user %u, and you are user %u: needs CAP_SYS_PTRACE; run: "
-                       "sudo luapulse %s",
-                       pid, process->name, (unsigned)process->uid, (unsigned)geteuid(), command);
-  if (refused_by_yama(process, command, failure)) return false;
+                       "process %d (%s) belongs to user %u, and you are user %u: needs "
+                       "CAP_SYS_PTRACE; " PROCESS_AS_ROOT,
+                       pid, process->name, (unsigned)process->uid, (unsigned)geteuid());
+  if (refused_by_yama(process, failure)) return false;
   if (has_capability(CAP_PTRACE))
     return failure_set(failure,
                        "process %d (%s) cannot be read although CAP_SYS_PTRACE is held: it is in another "
@@ -194,8 +194,8 @@ bool process_refused(const process_t *process, int error, const char *command, f
   return failure_set(
       failure,
       "process %d (%s) is yours but protected (set-user-ID, with capabilities of its own, or not dumpable): "
-      "needs CAP_SYS_PTRACE; run: sudo luapulse %s",
-      pid, process->name, command);
+      "needs CAP_SYS_PTRACE; " PROCESS_AS_ROOT,
+      pid, process->name);
 }
 
 /* -- requirements ---------------------------------------------------------------------------------------------------- */
@@ -245,13 +245,12 @@ static bool require_perf(requirement_t *r) {
   return true;
 }
 
-bool process_perf_refused(const char *command, failure_t *failure) {
+bool process_perf_refused(failure_t *failure) {
   int paranoid = setting("/proc/sys/kernel/perf_event_paranoid");
   return failure_set(failure,
-                     "perf events may not be opened: perf_event_paranoid is %d, which permits it to %s; run: "
-                     "sudo luapulse %s",
-                     paranoid, wants_admin(paranoid) ? "CAP_SYS_ADMIN only" : "root and CAP_PERFMON only",
-                     command);
+                     "perf events may not be opened: perf_event_paranoid is %d, which permits it to "
+                     "%s; " PROCESS_AS_ROOT,
+                     paranoid, wants_admin(paranoid) ? "CAP_SYS_ADMIN only" : "root and CAP_PERFMON only");
 }
 
 /* NULL when nothing is. */
@@ -273,14 +272,42 @@ static bool require_bpf(requirement_t *r) {
   return true;
 }
 
-bool process_bpf_refused(const char *command, failure_t *failure) {
-  const char *missing = missing_for_bpf();
-  if (missing == NULL)
+/* What else than BPF stands in the way, with what is said of it: "" when nothing does. True when it is CAP_SYS_PTRACE that is missing. */
+static bool missing_for_reading(whose_t whose, char *text, size_t size) {
+  int scope = setting("/proc/sys/kernel/yama/ptrace_scope");
+  text[0] = '\0';
+  if (scope == YAMA_NOBODY) {
+    snprintf(text, size, ", and Yama's ptrace_scope is 3, which permits to read nothing");
+    return false;
+  }
+  if (has_capability(CAP_PTRACE) || whose == WHOSE_CHILDREN) return false;
+  if (whose == WHOSE_OTHERS) snprintf(text, size, ", and processes of other users cannot be read");
+  if (whose == WHOSE_OWN && scope > 0)
+    snprintf(text, size, ", and Yama's ptrace_scope is %d, which permits to read %s", scope,
+             scope == 1 ? "children only" : "nothing");
+  return text[0] != '\0';
+}
+
+bool process_bpf_refused(whose_t whose, failure_t *failure) {
+  bool bpf = has_capability(CAP_OF_BPF) || has_capability(CAP_ADMIN);
+  bool perf = has_capability(CAP_OF_PERFMON) || has_capability(CAP_ADMIN);
+  char reading[128];
+  if (bpf && perf)
     return failure_set(failure,
                        "the kernel refuses BPF programs although CAP_BPF and CAP_PERFMON are held: "
                        "it is locked down, or a security module or a filter of system calls forbids it");
-  return failure_set(failure, "%s (perf_event_paranoid is %d); run: sudo luapulse %s", missing,
-                     setting("/proc/sys/kernel/perf_event_paranoid"), command);
+  bool ptrace = !missing_for_reading(whose, reading, sizeof reading);
+  int missing = !bpf + !perf + !ptrace;
+  return failure_set(failure,
+                     "%s%s%s%s%s %s missing: no BPF program can %s%s (perf_event_paranoid is "
+                     "%d); " PROCESS_AS_ROOT,
+                     bpf ? "" : "CAP_BPF",
+                     missing == 3    ? ", "
+                     : !bpf && !perf ? " and "
+                                     : "",
+                     perf ? "" : "CAP_PERFMON", ptrace ? "" : " and ", ptrace ? "" : "CAP_SYS_PTRACE",
+                     missing > 1 ? "are" : "is", bpf ? "read user memory" : "be loaded", reading,
+                     setting("/proc/sys/kernel/perf_event_paranoid"));
 }
 
 static bool require_kernel(requirement_t *r) {

@@ -21,14 +21,18 @@ typedef struct {
 bool process_look(process_t *process, pid_t pid, failure_t *failure);
 /* The same number alone; 0 when there is no such process. */
 pid_t process_inner(pid_t pid);
-/* Why it could not be traced or read, from the kernel's errno, with the command to run instead: "luapulse `command`". Always false. */
-bool process_refused(const process_t *process, int error, const char *command, failure_t *failure);
+/* How messages end where root is all that is missing: whoever shows them goes on with the command, which may be longer than a message. */
+#define PROCESS_AS_ROOT "run: sudo luapulse"
+/* Why it could not be traced or read, from the kernel's errno. Always false. */
+bool process_refused(const process_t *process, int error, failure_t *failure);
 
-/* Why no BPF program can be loaded, likewise. Always false. */
-bool process_bpf_refused(const char *command, failure_t *failure);
+/* Of the processes that are to be read, those for which most is needed. */
+typedef enum { WHOSE_CHILDREN /* of luapulse itself */, WHOSE_OWN, WHOSE_OTHERS } whose_t;
+/* Why no BPF program can be loaded, and what more would be missing then. Always false. */
+bool process_bpf_refused(whose_t whose, failure_t *failure);
 
 /* Why a perf event may not be opened, likewise. */
-bool process_perf_refused(const char *command, failure_t *failure);
+bool process_perf_refused(failure_t *failure);
 
 /* What profiling from outside needs, one finding per line into `line`: false after the last. `i` counts from 0. */
 typedef struct {

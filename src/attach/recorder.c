@@ -39,6 +39,7 @@ typedef struct {
   bool executed; /* what was found is no more: it has called exec */
   bool said;     /* that there is no Lua */
   bool met;      /* it was looked into */
+  bool refused;  /* and could not be, the last time */
   int attempts;
   int64_t due;    /* when to look into it again */
   uint64_t space; /* as it was looked into */
@@ -125,7 +126,7 @@ static decision_t decide(recorder_t *r, recorded_t *t, failure_t *failure) {
   runtime_options_t options = {.from_debug = r->options.from_debug};
   decision_t decision = REFUSED;
   t->runtimes = mem_alloc(sizeof *t->runtimes);
-  if (t->runtimes == NULL || !target_open(&t->target, t->pid, r->options.command, failure)) {
+  if (t->runtimes == NULL || !target_open(&t->target, t->pid, failure)) {
     if (t->runtimes == NULL) failure_set(failure, "out of memory");
     mem_free(t->runtimes);
     t->runtimes = NULL;
@@ -181,6 +182,7 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   t->space = space;
   if (r->options.follow && r->engine->watch != NULL) r->engine->watch(r->engine, t->pid, failure);
   decision_t decision = decide(r, t, failure);
+  t->refused = decision == REFUSED;
   if (decision == FOUND && space_of(t->pid) == space) {
     r->found += !t->found; /* not once more after exec */
     t->sampled = t->found = true;
@@ -280,8 +282,9 @@ static bool look_into(recorder_t *r, recorded_t *t) {
     note_failed(r, t, failure.text);
     return false;
   }
-  /* of a command, and of children that are followed, most are other programs than Lua: that is no news */
-  if (t->given && !t->said && !r->options.follow) r->options.say(r->options.context, true, failure.text);
+  /* of a command, and of children that are followed, most are other programs than Lua: that is no news; that one may not be read is */
+  if (t->given && !t->said && (t->refused || !r->options.follow))
+    r->options.say(r->options.context, true, failure.text);
   t->said = true;
   return true;
 }

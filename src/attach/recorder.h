@@ -15,11 +15,10 @@ enum { RECORDER_TARGETS = 512 /* at once */ };
 
 typedef struct {
   uint32_t hz;
-  bool follow;         /* children of targets are targets */
-  bool all;            /* every process with a Lua in it is one, also those that begin later */
-  bool started;        /* targets were started for the recording, and may be held until the engine is ready */
-  bool counts_only;    /* no profile is wanted: nothing is read to name functions */
-  const char *command; /* of luapulse, for messages: "record -p 12" */
+  bool follow;      /* children of targets are targets */
+  bool all;         /* every process with a Lua in it is one, also those that begin later */
+  bool started;     /* targets were started for the recording, and may be held until the engine is ready */
+  bool counts_only; /* no profile is wanted: nothing is read to name functions */
   /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
   bool (*layout)(void *context, const idents_t *idents, layout_t *layout, failure_t *failure);
   bool (*from_debug)(const char *path, layout_t *layout);

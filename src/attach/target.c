@@ -71,18 +71,17 @@ bool target_map(target_t *target, failure_t *failure) {
   errno = 0;
   if (!maps_read(&target->maps, target->process.pid, failure)) {
     if (errno == EACCES || errno == EPERM || errno == ESRCH || errno == ENOENT)
-      return process_refused(&target->process, errno == ENOENT ? ESRCH : errno, target->command, failure);
+      return process_refused(&target->process, errno == ENOENT ? ESRCH : errno, failure);
     return false;
   }
-  if (target->maps.count == 0) return process_refused(&target->process, ESRCH, target->command, failure);
+  if (target->maps.count == 0) return process_refused(&target->process, ESRCH, failure);
   target->images = maps_images(&target->maps, &target->image_count);
   return true;
 }
 
-bool target_open(target_t *target, pid_t pid, const char *command, failure_t *failure) {
+bool target_open(target_t *target, pid_t pid, failure_t *failure) {
   int error;
   memset(target, 0, sizeof *target);
-  snprintf(target->command, sizeof target->command, "%s", command);
   if (!process_look(&target->process, pid, failure)) return false;
   target->remote = mem_alloc(sizeof *target->remote);
   target->walk = mem_alloc(sizeof *target->walk);
@@ -96,7 +95,7 @@ bool target_open(target_t *target, pid_t pid, const char *command, failure_t *fa
     return false;
   }
   if (!search_marks(target, &error)) {
-    process_refused(&target->process, error, command, failure);
+    process_refused(&target->process, error, failure);
     target_close(target);
     return false;
   }
@@ -143,7 +142,7 @@ static bool begin_stop(target_t *target, int *error) {
 bool target_hold(target_t *target, failure_t *failure) {
   int error;
   stopped_free(&target->stopped);
-  if (!begin_stop(target, &error)) return process_refused(&target->process, error, target->command, failure);
+  if (!begin_stop(target, &error)) return process_refused(&target->process, error, failure);
   remote_forget(target->remote);
   if (target_map(target, failure)) return true;
   target_release(target);

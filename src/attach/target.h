@@ -21,13 +21,12 @@ typedef struct {
   uint32_t image_count;
   idents_t idents;
   stopped_t stopped;
-  int64_t held_ns;  /* by all holds that are over */
-  char command[96]; /* of luapulse, for messages: "dump -p 123" */
-  bool borrows;     /* remote and walk are somebody else's */
+  int64_t held_ns; /* by all holds that are over */
+  bool borrows;    /* remote and walk are somebody else's */
 } target_t;
 
 /* Looks at the process and through its constant data; it runs on meanwhile. False with a message that says what to do. */
-bool target_open(target_t *target, pid_t pid, const char *command, failure_t *failure);
+bool target_open(target_t *target, pid_t pid, failure_t *failure);
 void target_close(target_t *target);
 
 /* Reads its maps anew, as it runs or is held. */

@@ -30,6 +30,9 @@ int top_run(int argc, char **argv);
 int stat_run(int argc, char **argv);
 int dump_run(int argc, char **argv);
 
+/* The command with its arguments, as it was given: messages that end with PROCESS_AS_ROOT go on with it, in words that a shell reads as these.
+ * The arguments must stay. */
+void cli_command_is(int argc, char **argv);
 /* Both write "luapulse COMMAND: message" to standard error; text of any origin is made fit for a terminal.
  * Usage errors add where to find help. They return the status to exit with. */
 int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

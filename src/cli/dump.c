@@ -176,10 +176,8 @@ static bool dump_process(pid_t pid, const char *layout_file, sink_t *sink, failu
   target_t target;
   runtimes_t runtimes;
   layout_t given;
-  char command[32];
   runtime_options_t options = {.from_debug = attach_layout_from_debug};
-  snprintf(command, sizeof command, "dump -p %d", (int)pid);
-  if (!target_open(&target, pid, command, failure)) return false;
+  if (!target_open(&target, pid, failure)) return false;
   if (layout_file != NULL) {
     if (!attach_read_layout(layout_file, &target.idents, &given, failure)) {
       target_close(&target);

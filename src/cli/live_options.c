@@ -50,11 +50,6 @@ bool live_check(live_options_t *o, int argc, char **argv) {
     return cli_usage(o->name, "either some processes (-p) or --all, not both") == STATUS_OK;
   if (!o->all && o->pids.count == 0)
     return cli_usage(o->name, "what to look at is missing: -p PID, or --all") == STATUS_OK;
-  if (o->all)
-    snprintf(o->command, sizeof o->command, "%s --all", o->name);
-  else
-    snprintf(o->command, sizeof o->command, "%s -p %d%s", o->name, (int)o->pids.pids[0],
-             o->pids.count > 1 ? ",..." : "");
   return true;
 }
 
@@ -64,8 +59,17 @@ bool live_parse_seconds(const char *text, double *seconds) {
   return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *seconds > 0 && *seconds < 1e9;
 }
 
+static whose_t whose_are(const live_options_t *o) {
+  whose_t whose = o->all ? WHOSE_OTHERS : o->pids.count > 0 ? WHOSE_OWN : WHOSE_CHILDREN;
+  process_t process;
+  failure_t ignored; /* it is said when it is to be sampled */
+  for (size_t i = 0; i < o->pids.count; i++)
+    if (process_look(&process, o->pids.pids[i], &ignored) && process.uid != geteuid()) whose = WHOSE_OTHERS;
+  return whose;
+}
+
 engine_t *live_open_engine(const live_options_t *o, failure_t *why_not_bpf, failure_t *failure) {
-  engine_options_t options = {.hz = o->hz, .follow = o->follow, .command = o->command};
+  engine_options_t options = {.hz = o->hz, .follow = o->follow, .whose = whose_are(o)};
   if (o->engine == ENGINE_BPF) return engine_bpf_open(&options, failure);
   if (o->engine == ENGINE_PTRACE) return engine_ptrace_open(&options, failure);
   engine_t *engine = engine_bpf_open(&options, why_not_bpf);
@@ -83,7 +87,6 @@ recorder_options_t live_recorder_options(const live_options_t *o,
   return (recorder_options_t){.hz = o->hz,
                               .follow = o->follow,
                               .all = o->all,
-                              .command = o->command,
                               .layout = o->layout_file != NULL ? choose_layout : NULL,
                               .from_debug = attach_layout_from_debug,
                               .say = say,

@@ -19,7 +19,6 @@ typedef struct {
   bool all; /* every process with a Lua in it */
   engine_choice_t engine;
   const char *layout_file;
-  char command[64]; /* for messages: "record -p 12" */
 } live_options_t;
 
 enum { LIVE_HZ = 99 };
@@ -44,7 +43,7 @@ enum { LIVE_HZ = 99 };
 /* Takes the option that getopt_long() returned if it is one of these: *status is STATUS_OK then, or what to exit with. False when it is
  * another. */
 bool live_option(live_options_t *options, int option, int *status);
-/* After the last: that there is something to look at, and nothing beside options. Makes `command`. False after it said what is wrong. */
+/* After the last: that there is something to look at, and nothing beside options. False after it said what is wrong. */
 bool live_check(live_options_t *options, int argc, char **argv);
 /* A number of seconds, not 0. */
 bool live_parse_seconds(const char *text, double *seconds);

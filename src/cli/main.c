@@ -57,5 +57,6 @@ int main(int argc, char **argv) {
     return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
   }
   const command_t *command = find(argv[1]);
+  cli_command_is(argc - 1, argv + 1);
   return command != NULL ? command->run(argc - 1, argv + 1) : unknown(argv[1]);
 }

@@ -5,18 +5,56 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/process.h"
 #include "cli/cli.h"
 #include "format/encoding.h"
 
+static int own_argc;
+static char **own_argv;
+
+void cli_command_is(int argc, char **argv) {
+  own_argc = argc;
+  own_argv = argv;
+}
+
 /* File names, and names within files, may hold anything: shown as ENCODING_SHOWN. */
+static void show(const char *text, size_t len) {
+  for (size_t at = 0; at < len;) {
+    encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text + at, len - at);
+    fwrite(piece.bytes, 1, piece.len, stderr);
+    at += piece.taken;
+  }
+}
+
+/* As a shell reads it: quoted where there is more in it than letters, digits and what means nothing there. */
+static void show_word(const char *word) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+    fputs(word, stderr);
+    return;
+  }
+  fputc('\'', stderr);
+  for (size_t len; *word != '\0'; word += len) {
+    len = strcspn(word, "'");
+    show(word, len);
+    if (word[len] == '\'') fputs("'\\''", stderr), len++;
+  }
+  fputc('\'', stderr);
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t len = strlen(text), end_len = strlen(end);
+  return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
 static void say(const char *command, const char *format, va_list arguments) {
   char text[1024];
   vsnprintf(text, sizeof text, format, arguments);
   fprintf(stderr, "luapulse%s%s: ", command[0] != '\0' ? " " : "", command);
-  for (size_t at = 0, len = strlen(text); at < len;) {
-    encoding_piece_t piece = encoding_piece(ENCODING_SHOWN, text + at, len - at);
-    fwrite(piece.bytes, 1, piece.len, stderr);
-    at += piece.taken;
+  show(text, strlen(text));
+  for (int i = 0; i < own_argc && ends_with(text, PROCESS_AS_ROOT); i++) {
+    fputc(' ', stderr);
+    show_word(own_argv[i]);
   }
   fputc('\n', stderr);
 }

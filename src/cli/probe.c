@@ -37,9 +37,10 @@ static void row(sink_t *sink, const char *key) {
   sink_format(sink, "  %-9s ", key);
 }
 
-/* Not by what should do, but by trying, with the Luas of the process if there is one. */
-static void print_engine(sink_t *sink, const runtimes_t *runtimes) {
-  engine_options_t options = {.hz = 99, .command = "record"};
+/* Not by what should do, but by trying, with the Luas of the process if they are known. */
+static void print_engine(sink_t *sink, const process_t *process, const runtimes_t *runtimes) {
+  engine_options_t options = {
+      .hz = 99, .whose = process != NULL && process->uid != geteuid() ? WHOSE_OTHERS : WHOSE_OWN};
   failure_t failure = {""};
   engine_t *engine = engine_bpf_open(&options, &failure);
   bool works = engine != NULL && (runtimes == NULL || engine->prepare(engine, runtimes, &failure));
@@ -47,18 +48,27 @@ static void print_engine(sink_t *sink, const runtimes_t *runtimes) {
   if (works)
     sink_text(sink, "bpf: record samples in the kernel\n");
   else
-    sink_format(sink, "ptrace: record stops threads for a moment; not bpf: %s\n", failure.text);
+    sink_format(sink, "ptrace: record stops threads for a moment; not bpf: %s", failure.text);
+  if (!works && strstr(failure.text, PROCESS_AS_ROOT) != NULL) {
+    sink_text(sink, " record -p ");
+    process != NULL ? sink_format(sink, "%d", (int)process->pid) : sink_text(sink, "PID");
+  }
+  if (!works) sink_text(sink, "\n");
   if (engine != NULL) engine->close(engine);
 }
 
 /* NULL: of no process. */
-static void print_requirements(sink_t *sink, const process_t *process, const runtimes_t *runtimes) {
+static void print_needs(sink_t *sink, const process_t *process) {
   requirement_t requirement;
   for (int i = 0; process_requirement(process, i, &requirement); i++) {
     row(sink, requirement.missing ? "missing" : "needs");
     sink_format(sink, "%s\n", requirement.text);
   }
-  print_engine(sink, runtimes);
+}
+
+static void print_requirements(sink_t *sink, const process_t *process, const runtimes_t *runtimes) {
+  print_needs(sink, process);
+  print_engine(sink, process, runtimes);
 }
 
 /* -- a process -------------------------------------------------------------------------------------------------- */
@@ -145,10 +155,15 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
 static bool probe_process(pid_t pid, const char *layout_file, sink_t *sink, failure_t *failure) {
   target_t target;
   layout_t given;
-  char command[32];
   runtime_options_t options = {.from_debug = attach_layout_from_debug};
-  snprintf(command, sizeof command, "probe -p %d", (int)pid);
-  if (!target_open(&target, pid, command, failure)) return false;
+  if (!process_look(&target.process, pid, failure)) return false;
+  if (!target_open(&target, pid, failure)) {
+    attach_print_head(sink, &target);
+    print_needs(sink, &target.process);
+    row(sink, "engine");
+    sink_text(sink, "none, as long as the process cannot be read\n");
+    return false;
+  }
   bool ok = layout_file == NULL || attach_read_layout(layout_file, &target.idents, &given, failure);
   if (layout_file != NULL) {
     options.given = &given;

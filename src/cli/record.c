@@ -113,13 +113,6 @@ static bool read_options(record_t *r, int argc, char **argv, int *status) {
     return refuse(status, cli_usage("record", "what to record is missing: -p PID, --all, or -- PROGRAM"));
   if (!output_check(&r->output, false, &failure))
     return refuse(status, cli_usage("record", "%s", failure.text));
-  if (r->program != NULL)
-    snprintf(r->live.command, sizeof r->live.command, "record -- %s", r->program[0]);
-  else if (r->live.all)
-    snprintf(r->live.command, sizeof r->live.command, "record --all");
-  else
-    snprintf(r->live.command, sizeof r->live.command, "record -p %d%s", (int)r->live.pids.pids[0],
-             r->live.pids.count > 1 ? ",..." : "");
   return true;
 }
 

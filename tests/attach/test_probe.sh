@@ -191,6 +191,15 @@ test_without_privileges() {
   status as_nobody ./luapulse probe -p "$pid"
   same "$(cat err)" "luapulse probe: process $pid (lua5.4) belongs to user 0, and you are user 65534: needs CAP_SYS_PTRACE; run: sudo luapulse probe -p $pid" "message"
   same "$status" 1 "status"
+  # and what would be missing, all of it
+  grep -vE "^  (needs|missing) +(Yama|kernel)" out >told # are the machine's
+  same "$(cat told)" "process $pid: lua5.4 $here/known.lua wait
+  missing   CAP_SYS_PTRACE is missing: processes of other users cannot be read; use sudo
+  missing   CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded; use sudo
+$(grep ' perf_event_paranoid is ' out)
+  engine    none, as long as the process cannot be read" "what is missing"
+  grep -qE "^  (needs|missing) +perf_event_paranoid is $(cat /proc/sys/kernel/perf_event_paranoid): " out || fail "$(cat out)"
+  grep -qE "^  (needs|missing) +Yama" out && grep -qE "^  (needs|missing) +kernel [0-9.]+: " out || fail "$(cat out)"
   # and without the capability, as the same user, but the process has more
   status setpriv --bounding-set=-sys_ptrace --inh-caps=-all ./luapulse dump -p "$pid"
   same "$(cat err)" "luapulse dump: process $pid (lua5.4) is yours but protected (set-user-ID, with capabilities of its own, or not dumpable): needs CAP_SYS_PTRACE; run: sudo luapulse dump -p $pid" "message"

@@ -65,13 +65,28 @@ test_what_is_missing_is_named() {
     same "$(cat err)" "luapulse record: $2" "message with '$1'"
     [ ! -e none.pb.gz ] || fail "a file was written with '$1'"
   }
-  refused ,+bpf,+sys_ptrace "CAP_PERFMON is missing: no BPF program can read user memory (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
-  refused ,+perfmon,+sys_ptrace "CAP_BPF is missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
-  refused "" "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid"
+  local run="(perf_event_paranoid is $paranoid); run: sudo luapulse record --engine bpf -p $pid -d 1 -o none.pb.gz"
+  refused ,+bpf,+sys_ptrace "CAP_PERFMON is missing: no BPF program can read user memory $run"
+  refused ,+perfmon,+sys_ptrace "CAP_BPF is missing: no BPF program can be loaded $run"
+  refused ,+sys_ptrace "CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded $run"
+  refused "" "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE are missing: no BPF program can be loaded, and processes of other users cannot be read $run"
+  refused ,+bpf "CAP_PERFMON and CAP_SYS_PTRACE are missing: no BPF program can read user memory, and processes of other users cannot be read $run"
+  refused ,+perfmon "CAP_BPF and CAP_SYS_PTRACE are missing: no BPF program can be loaded, and processes of other users cannot be read $run"
+  # with those for BPF it is the process that cannot be read
+  status with_capabilities ,+bpf,+perfmon ./luapulse record --engine bpf -p "$pid" -d 1 -o none.pb.gz
+  same "$status" 1 "status without CAP_SYS_PTRACE"
+  same "$(sed 's/ in [0-9.]* s of/ of/' err)" "luapulse: recording 1 process at 99 Hz with engine bpf, for 1 s
+luapulse record: process $pid (lua5.4) belongs to user 0, and you are user 65534: needs CAP_SYS_PTRACE; run: sudo luapulse record --engine bpf -p $pid -d 1 -o none.pb.gz
+luapulse: 0 samples of 0 processes, 0 lost, 0 unattributed
+luapulse record: no Lua was found: nothing is written" "message without CAP_SYS_PTRACE"
+  [ ! -e none.pb.gz ] || fail "a file was written without CAP_SYS_PTRACE"
   # chosen automatically, and said
   status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 0.2 -o /dev/null -f folded
   has err "with engine ptrace"
-  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing"
+  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid -d 0.2 -o /dev/null -f folded"
+  # of a program that is started no right to read it is missing
+  status with_capabilities "" ./luapulse record -o /dev/null -f folded -- lua5.4 -e 'print("it is", 1)'
+  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -o /dev/null -f folded -- lua5.4 -e 'print(\"it is\", 1)'"
 }
 # Deeper than what is kept: the leaves are, and it is said that there is more.
 test_deep_stacks_are_cut() {

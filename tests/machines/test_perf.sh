@@ -9,15 +9,15 @@ test_paranoid_3() {
     status setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+bpf,+perfmon,+sys_ptrace \
       --ambient-caps=-all,+bpf,+perfmon,+sys_ptrace --bounding-set=-all,+bpf,+perfmon,+sys_ptrace "$luapulse" "$@"
   }
-  local why="perf events may not be opened: perf_event_paranoid is 3, which permits it to CAP_SYS_ADMIN only; run: sudo luapulse record -p $pid"
+  local why="perf events may not be opened: perf_event_paranoid is 3, which permits it to CAP_SYS_ADMIN only; run: sudo luapulse record"
   chmod 777 .
   capable record --engine bpf -p "$pid" -d 1 -o none.folded
   same "$status" 1 "status with engine bpf"
-  same "$(cat err)" "luapulse record: $why"
+  same "$(cat err)" "luapulse record: $why --engine bpf -p $pid -d 1 -o none.folded"
   any_engine() { capable record -p "$pid" -o out.folded "$@"; }
   until_seen 'sampled 1' any_engine
   has err "with engine ptrace"
-  has err "not with engine bpf: $why"
+  has err "not with engine bpf: $why -p $pid -o out.folded"
   capable probe -p "$pid"
   cat out err >told
   has told "perf_event_paranoid is 3: perf events need CAP_SYS_ADMIN; use sudo"

@@ -29,9 +29,11 @@ test_at_scope_0_own_processes() {
 test_at_scope_1_children() {
   scope 1
   start_own
-  refused "process $pid (lua5.4) is yours, but Yama's ptrace_scope is 1, which permits to read children only: needs CAP_SYS_PTRACE; run: sudo luapulse record -p $pid" \
+  refused "process $pid (lua5.4) is yours, but Yama's ptrace_scope is 1, which permits to read children only: needs CAP_SYS_PTRACE; run: sudo luapulse record -p $pid -d 1 -o none.folded" \
     "${nobody[@]}" "$luapulse" record -p "$pid" -d 1 -o none.folded
   refused "needs CAP_SYS_PTRACE; run: sudo luapulse dump -p $pid" "${nobody[@]}" "$luapulse" dump -p "$pid"
+  refused "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE are missing: no BPF program can be loaded, and Yama's ptrace_scope is 1, which permits to read children only (perf_event_paranoid is $(cat /proc/sys/kernel/perf_event_paranoid)); run: sudo luapulse record --engine bpf -p $pid" \
+    "${nobody[@]}" "$luapulse" record --engine bpf -p "$pid"
   # with the right to, it does not matter
   engine=bpf
   until_seen 'sampled 1' recorded -p "$pid"
@@ -43,7 +45,7 @@ test_at_scope_1_children() {
 test_at_scope_2_the_privileged() {
   scope 2
   start_own
-  refused "process $pid (lua5.4) cannot be read: Yama's ptrace_scope is 2, which permits it to CAP_SYS_PTRACE only; run: sudo luapulse record -p $pid" \
+  refused "process $pid (lua5.4) cannot be read: Yama's ptrace_scope is 2, which permits it to CAP_SYS_PTRACE only; run: sudo luapulse record -p $pid -d 1 -o none.folded" \
     "${nobody[@]}" "$luapulse" record -p "$pid" -d 1 -o none.folded
   for engine in bpf ptrace; do until_seen 'sampled 1' recorded -p "$pid"; done
 }

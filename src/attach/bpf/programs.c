@@ -10,7 +10,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "attach/process.h"
 #include "profile/mem.h"
 #pragma GCC diagnostic push /* it is generated */
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -35,13 +34,13 @@ struct programs {
   walker_t walkers[MOST_WALKERS];
   uint32_t count;
   int processors;
-  const char *command;
+  whose_t whose; /* for messages */
 };
 
 /* -- why not --------------------------------------------------------------------------------------------------------- */
 
-static bool refused(const char *command, int error, failure_t *failure) {
-  if (error == EPERM || error == EACCES) return process_bpf_refused(command, failure);
+static bool refused(whose_t whose, int error, failure_t *failure) {
+  if (error == EPERM || error == EACCES) return process_bpf_refused(whose, failure);
   if (error == ENOSYS) return failure_set(failure, "this kernel has no BPF");
   if (error == ENOMEM) return failure_set(failure, "the kernel has no memory for BPF programs");
   return failure_set(failure, "the kernel refuses the BPF program: %s", strerror(error));
@@ -69,14 +68,14 @@ static bool verifier_refused(char *log, const char *lua, int error, failure_t *f
 }
 
 /* What the programs cannot do without, asked for by name. */
-static bool can_run(const char *command, failure_t *failure) {
+static bool can_run(whose_t whose, failure_t *failure) {
   if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
     return failure_set(
         failure, "this kernel does not describe itself (no /sys/kernel/btf/vmlinux: CONFIG_DEBUG_INFO_BTF)");
   int has = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL);
   if (has == 0)
     return failure_set(failure, "this kernel is too old for the BPF program: it takes Linux 5.17");
-  return has > 0 || refused(command, -has, failure);
+  return has > 0 || refused(whose, -has, failure);
 }
 
 /* -- loading ----------------------------------------------------------------------------------------------------------- */
@@ -103,7 +102,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   char *log = mem_alloc(
       LOG_BYTES); /* it is read when the first attempt fails: then the kernel is asked again, with it */
   if (object == NULL || log == NULL) {
-    refused(programs->command, object == NULL ? errno : ENOMEM, failure);
+    refused(programs->whose, object == NULL ? errno : ENOMEM, failure);
     sampler__destroy(object);
     mem_free(log);
     return NULL;
@@ -132,7 +131,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
     if (log[0] != '\0')
       verifier_refused(log, kind != NULL ? kind->layout.name : "ticks", -error, failure);
     else
-      refused(programs->command, -error, failure);
+      refused(programs->whose, -error, failure);
     sampler__destroy(object);
     object = NULL;
   }
@@ -140,15 +139,15 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   return object;
 }
 
-programs_t *programs_open(const char *command, failure_t *failure) {
+programs_t *programs_open(whose_t whose, failure_t *failure) {
   libbpf_set_print(silent);
-  if (!can_run(command, failure)) return NULL;
+  if (!can_run(whose, failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
   if (programs == NULL) {
     failure_set(failure, "out of memory");
     return NULL;
   }
-  *programs = (programs_t){.command = command, .processors = libbpf_num_possible_cpus()};
+  *programs = (programs_t){.whose = whose, .processors = libbpf_num_possible_cpus()};
   programs->base = programs->processors > 0 ? load(programs, NULL, failure) : NULL;
   if (programs->base != NULL) return programs;
   programs_close(programs);
@@ -166,7 +165,7 @@ void programs_close(programs_t *programs) {
 static bool offer(const programs_t *programs, uint32_t place, failure_t *failure) {
   uint32_t fd = (uint32_t)bpf_program__fd(programs->walkers[place].object->progs.walk_one);
   return bpf_map_update_elem(bpf_map__fd(programs->base->maps.walkers), &place, &fd, BPF_ANY) == 0 ||
-         refused(programs->command, errno, failure);
+         refused(programs->whose, errno, failure);
 }
 
 bool programs_walker(programs_t *programs, const walker_kind_t *kind, uint32_t *place, failure_t *failure) {

@@ -4,12 +4,12 @@
 #define LUAPULSE_ATTACH_BPF_PROGRAMS_H
 
 #include "attach/bpf/shared.h"
-#include "profile/failure.h"
+#include "attach/process.h"
 
 typedef struct programs programs_t;
 
-/* What ticks run is loaded. `command` of luapulse is for messages. NULL with a message that says what is missing. */
-programs_t *programs_open(const char *command, failure_t *failure);
+/* What ticks run is loaded. `whose` processes are to be sampled is for messages. NULL with one that says what is missing. */
+programs_t *programs_open(whose_t whose, failure_t *failure);
 void programs_close(programs_t *programs);
 
 /* What a walker is for. */
