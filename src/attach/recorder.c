@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/children.h"
@@ -26,7 +27,10 @@ enum {
   VMS_NS =
       1000000000,  /* between two looks which VMs of a target are closed, when there is no room for another */
   VMS_SHARE = 500, /* looking for VMs may cost 1/500 of the time */
-  NEW_MAX = 64     /* processes first met in one poll */
+  NEW_MAX = 64,    /* processes first met in one poll */
+  FORKS_NS =
+      50000000, /* between looks whether targets have forked, where children are not followed: at first … */
+  FORKS_DOUBLINGS = 5 /* … and at last: 1.6 s */
 };
 
 typedef struct {
@@ -40,6 +44,8 @@ typedef struct {
   bool said;     /* that there is no Lua */
   bool met;      /* it was looked into */
   bool refused;  /* and could not be, the last time */
+  pid_t
+      forked; /* a child that is not recorded, and was its like at the last look; 0: none, -1: it was said */
   int attempts;
   int64_t due;    /* when to look into it again */
   uint64_t space; /* as it was looked into */
@@ -58,6 +64,8 @@ struct recorder {
   recorded_t **targets;
   size_t count, room;
   children_t children;
+  int64_t forks_due; /* when to look for those that are not followed */
+  unsigned forks_looks;
   search_t *search;   /* NULL: not all are wanted */
   pid_t met[NEW_MAX]; /* by samples */
   size_t met_count;
@@ -174,6 +182,39 @@ static void retry_later(recorded_t *t) {
   t->due = clock_now() + (pause < MOST_RETRY_NS ? pause : MOST_RETRY_NS);
 }
 
+/* The file by its path as the process sees it: another one is there, or none. */
+static bool is_replaced(pid_t pid, const char *path, size_t len) {
+  char seen[PATH_MAX + 32];
+  struct stat ignored;
+  int made = snprintf(seen, sizeof seen, "/proc/%d/root%.*s", (int)pid, (int)len, path);
+  return made > 0 && (size_t)made < sizeof seen && stat(seen, &ignored) == 0;
+}
+
+/* What runs is the file as it was when it was mapped, which its path does not lead to any more: who looks there sees another. */
+static void say_of_file(recorder_t *r, const recorded_t *t, const char *what, const char *path) {
+  static const char mark[] = " (deleted)";
+  char text[PATH_MAX + 64];
+  size_t len = strlen(path), mark_len = sizeof mark - 1;
+  if (len <= mark_len || strcmp(path + len - mark_len, mark) != 0) return;
+  len -= mark_len;
+  snprintf(text, sizeof text, "runs %s that was %s since: %.*s", what,
+           is_replaced(t->pid, path, len) ? "replaced" : "deleted", (int)len, path);
+  say(r, t, text);
+}
+
+static void say_of_files(recorder_t *r, const recorded_t *t) {
+  bool of_program = false;
+  for (size_t i = 0; i < t->runtimes->count; i++) {
+    const runtime_t *runtime = &t->runtimes->runtimes[i];
+    const map_t *map = runtime->layout != NULL ? maps_find(&t->target.maps, runtime->ident.at) : NULL;
+    if (map == NULL || map->inode == 0) continue;
+    bool is_program = strcmp(map->path, t->target.process.exe) == 0;
+    say_of_file(r, t, is_program ? "a program" : "a library", map->path);
+    of_program |= is_program;
+  }
+  if (!of_program) say_of_file(r, t, "a program", t->target.process.exe);
+}
+
 /* Looks into it once more. False when there is no hope left: the failure says why. */
 static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   uint64_t space = space_of(t->pid);
@@ -188,6 +229,7 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
     t->sampled = t->found = true;
     t->executed = t->said = false;
     t->attempts = 0;
+    if (t->given) say_of_files(r, t);
     return true;
   }
   if (decision == FOUND) { /* it has called exec meanwhile */
@@ -263,6 +305,43 @@ static void on_lua(void *context, pid_t pid) {
 
 static void on_process(void *context, pid_t child, pid_t parent) {
   if (find(context, parent) != NULL) follow(context, child);
+}
+
+/* -- forks that are not followed --------------------------------------------------------------------------------------- */
+
+static bool is_like(pid_t child, pid_t parent) {
+  struct stat of_child, of_parent;
+  char path[32];
+  snprintf(path, sizeof path, "/proc/%d/exe", (int)child);
+  if (stat(path, &of_child) != 0) return false;
+  snprintf(path, sizeof path, "/proc/%d/exe", (int)parent);
+  return stat(path, &of_parent) == 0 && of_child.st_ino == of_parent.st_ino &&
+         of_child.st_dev == of_parent.st_dev;
+}
+
+static void on_fork(void *context, pid_t child, pid_t parent) {
+  recorder_t *r = context;
+  recorded_t *t = find(r, parent);
+  if (t != NULL && t->given && t->forked == 0 && find(r, child) == NULL && is_like(child, parent))
+    t->forked = child;
+}
+
+/* That a target has children which run what it runs, and are not recorded, is said once. Most that are seen only once are about to become
+ * another program. */
+static void look_for_forks(recorder_t *r) {
+  int64_t now = clock_now();
+  if (now < r->forks_due) return;
+  unsigned doublings = r->forks_looks < FORKS_DOUBLINGS ? r->forks_looks : FORKS_DOUBLINGS;
+  r->forks_due = now + ((int64_t)FORKS_NS << doublings);
+  r->forks_looks++;
+  for (size_t i = 0; i < r->count; i++) {
+    recorded_t *t = r->targets[i];
+    if (t->forked <= 0 || !t->sampled) continue;
+    bool lives = is_like(t->forked, t->pid);
+    if (lives) say(r, t, "has forked: its children are recorded only with --follow (-s)");
+    t->forked = lives ? -1 : 0;
+  }
+  children_look(&r->children, on_fork, r);
 }
 
 /* A given target that ends or is given up without a sample is a failure of the recording, unless its children are what is wanted. */
@@ -370,7 +449,10 @@ bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   for (size_t i = 0; i < r->met_count && r->options.follow; i++) follow(r, r->met[i]);
   r->met_count = 0;
   if (r->search != NULL) search_look(r->search, on_lua, r);
-  if (r->options.follow) children_look(&r->children, on_process, r);
+  if (r->options.follow)
+    children_look(&r->children, on_process, r);
+  else if (!r->options.all)
+    look_for_forks(r);
   for (size_t i = 0; i < r->count;)
     if (look_after(r, r->targets[i], &looks))
       i++;

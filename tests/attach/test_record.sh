@@ -70,6 +70,8 @@ test_stripped_renamed_and_deleted() {
       rm httpd
       enough -p "$pid"
       within "$(share ';a \\(.*;burn ')" 500 "$engine $runtime"
+      same "$(grep -c ' runs ' err)" 1 "lines about the file: $(cat err)"
+      has err "luapulse: process $pid (httpd) runs a program that was deleted since: $PWD/httpd"
       kill -KILL "$pid"
     done
   done
@@ -84,6 +86,10 @@ test_replaced_binary() {
     enough -p "$pid"
     within "$(share ';a \\(.*;burn ')" 500 "$engine"
     grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
+    same "$(grep -c ' runs ' err)" 1 "lines about the file: $(cat err)"
+    has err "luapulse: process $pid (httpd) runs a program that was replaced since: $PWD/httpd"
+    recorded -q -p "$pid" -d 0.1
+    same "$(cat err)" "" "what a quiet recording says"
     kill -KILL "$pid"
   done
 }
@@ -283,6 +289,44 @@ family() {
   until_busy "$(times "$2" 50)"
   pid=$(pgrep -g "$parent" luajit)
   until_stopped "$@"
+}
+test_forks_that_are_not_followed() {
+  cat >fork.c <<'END'
+#include <lauxlib.h>
+#include <lualib.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <unistd.h>
+static int do_fork(lua_State *L) {
+  lua_pushinteger(L, fork());
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return 1;
+}
+int main(void) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  lua_register(L, "fork", do_fork);
+  return luaL_dostring(L, "local child = fork() if child ~= 0 then print('ready', child) io.flush() end local function parent() while true do end end local function worker() while true do end end if child == 0 then worker() else parent() end");
+}
+END
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host fork.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  local line
+  for engine in $(engines); do
+    start ./host
+    until_printed ready
+    line="luapulse: process $pid (host) has forked: its children are recorded only with --follow (-s)"
+    until_seen 'stacks "parent " && has err "$line"' recorded -p "$pid" -F 499
+    same "$(grep -c forked err)" 1 "lines about forks: $(cat err)"
+    no_stacks worker
+    until_seen 'stacks "parent " && stacks "worker "' recorded -s -p "$pid" -F 499
+    lacks err forked
+    kill -KILL -- "-$pid"
+    # another program is none of its kind
+    start_split lua5.4 -- fork stop "exec sleep 1000"
+    until_seen "sampled 20" recorded -p "$pid" -F 499
+    lacks err forked
+    kill -KILL -- "-$pid"
+  done
 }
 test_children_are_followed() {
   for engine in $(engines); do
