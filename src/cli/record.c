@@ -37,11 +37,11 @@ static const char help[] =
     "Profiles running processes from outside, until the time is over, Ctrl-C, or their end. They need no\n"
     "preparation, and nothing in them is changed.\n\n"
     "Options:\n" LIVE_HELP
-    "  -d, --duration SEC      for so long (default: until Ctrl-C)\n"
+    "  -d, --duration SEC      for so long; there is no default: without it until Ctrl-C\n"
     "  -o, --output FILE       where to write; may be given several times. The format is told by the name\n"
     "                          (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the\n"
-    "                          process (or all), %t when it began. Default: luapulse.%p.pb.gz and "
-    "luapulse.%p.html\n"
+    "                          process, with --all the word all, %t when it began.\n"
+    "                          Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
     "  -f, --format FORMAT     write every FILE in this format\n" LIVE_HELP_MORE
     "  -q, --quiet             say nothing but errors\n"
     "  -h, --help              this\n\n"
