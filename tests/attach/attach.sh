@@ -19,8 +19,14 @@ attach_main() {
   for name in ${1:-$names}; do "test_$name"; done
 }
 
-# the engines that work here: what is only tried with the other one where there is no BPF is in test_record_bpf.sh
-has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf"; }
+source "$root/tests/conditions.sh"
+# skip WHY: where tests/allowed_skips permits it
+skip() {
+  echo "$*"
+  exit 77
+}
+# the engines that should work here, which is not for luapulse to say: only that it has BPF it is believed, which is quicker
+has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf" || ! { not_root || no_bpf; }; }
 engines() { echo "${ENGINES:-$(has_bpf && echo bpf) ptrace}"; }
 
 # program, image: the file of the process started last, and that which its Lua is in, as dump names them

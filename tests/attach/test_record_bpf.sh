@@ -3,9 +3,7 @@
 source "$(dirname "$0")/attach.sh"
 
 needs_bpf() {
-  has_bpf && return
-  "$luapulse" probe "$(command -v lua5.4)" 2>&1 | sed -n 's/^ *engine *//p'
-  exit 77
+  has_bpf || skip "$("$luapulse" probe "$(command -v lua5.4)" 2>&1 | sed -n 's/^ *engine *//p')"
 }
 engine=bpf
 # with_capabilities LIST COMMAND…: as a user that is nobody else, with these and no other
