@@ -480,10 +480,7 @@ test_two_recorders() {
     kill -KILL "$pid"
   done
 }
-# Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
-dying_functions() { grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen; }
-test_functions_that_die() {
-  local runtime
+write_dying() {
   cat >dying.lua <<'END'
 local load = loadstring or load
 io.write("ready\n") io.flush()
@@ -495,6 +492,12 @@ while true do
   if n % 10 == 0 then collectgarbage() end
 end
 END
+}
+# Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
+dying_functions() { grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen; }
+test_functions_that_die() {
+  local runtime
+  write_dying
   for engine in $(engines); do
     for runtime in $RUNTIMES; do
       tells_more || continue
@@ -508,6 +511,46 @@ END
       kill -KILL "$pid"
     done
   done
+}
+# whole: what the sanitized luapulse left behind tells of no fault
+whole() {
+  [ "$status" -le "${1:-0}" ] || fail "status $status: $(cat err)"
+  lacks err Sanitizer
+  lacks err "runtime error"
+}
+# Memory in motion, functions that are gone, and a library whose file is damaged while it is used: nothing of it faults the recorder.
+test_hostile_memory_and_files() {
+  local luapulse=$sanitized size at
+  write_dying
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/debug_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  cp "$(ldd host | awk '/liblua5.4/ { print $3 }')" . || fail "there is no library"
+  export LD_LIBRARY_PATH=$PWD
+  start ./host "$here/storm.lua"
+  unset LD_LIBRARY_PATH
+  until_printed ready
+  grep -q "$PWD/liblua5.4" "/proc/$pid/maps" || fail "another library: $(cat "/proc/$pid/maps")"
+  local damaged=$pid
+  start luajit dying.lua
+  until_printed ready
+  for engine in $(engines); do
+    until_seen "sampled 100" recorded -p "$damaged,$pid" -F 999
+    whole
+  done
+  kill -KILL "$pid"
+  kill -STOP "$damaged"
+  # where its parts are told, how many and how large; then its sections, its symbols
+  size=$(stat -c %s liblua5.4.so.0)
+  for at in 60 40 32 54 $((size - 200)) $((size - 1000)) $((size - 1400)) 600 2000; do
+    printf '\377\377\377\177\377\377\377' | dd of=liblua5.4.so.0 bs=1 seek=$at conv=notrunc 2>/dev/null
+    status "$luapulse" dump -p "$damaged"
+    whole 1
+  done
+  kill -CONT "$damaged"
+  for engine in $(engines); do
+    record -p "$damaged" -d 0.2
+    whole 1
+  done
+  pid=$damaged runs_on
 }
 # What does not run is not stopped.
 test_idle_targets() {

@@ -4,6 +4,9 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${BUILD:-build}
 luapulse=$root/$BUILD/luapulse
+# the same with sanitizers, where it was built (make test): for what may be hostile
+sanitized=$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse
+[ -x "$sanitized" ] || sanitized=$luapulse
 PATH=$root/$BUILD/tests/bin:$PATH # interpreters of our own
 export PKG_CONFIG_PATH=${PKG_CONFIG_PATH:-}:$(pkg-config --variable pc_path pkg-config):$root/build/newer/$(uname -m)/pkgconfig # as the Makefile has it
 
