@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Searching package.loaded for names; see name.h. */
+/* Searching package.loaded, the globals and the metatables of C libraries for names; see name.h. */
 #include "agent/name.h"
 
 #include <string.h>
@@ -17,11 +17,14 @@ enum {
   SHARE = 500 /* a search may cost 1/500 of the time */
 };
 
+/* What the name begins with. */
+typedef enum { METATABLE, GLOBAL, MODULE } beginning_t;
+
 typedef struct {
   vm_t *vm;
   lua_State *L;
   int steps, compared; /* left */
-  bool module;         /* the name begins with a module of package.loaded, not with a global */
+  beginning_t beginning;
   char name[MAX_NAME];
 } search_t;
 
@@ -34,10 +37,10 @@ static bool is_identifier(const char *text, size_t len) {
   return true;
 }
 
-/* Appends ".key" to the name, without the dot at its beginning. Returns the new length, or 0 when there is no
- * room. */
+/* Appends ".key" to the name, without the dot at its beginning and behind the colon of a metatable's name. Returns the new length, or 0
+ * when there is no room. */
 static size_t extend(search_t *s, size_t len, const char *key, size_t key_len) {
-  size_t dot = len > 0 ? 1 : 0;
+  size_t dot = len > 0 && s->beginning != METATABLE ? 1 : 0;
   if (len + dot + key_len >= MAX_NAME) return 0;
   if (dot) s->name[len] = '.';
   memcpy(s->name + len + dot, key, key_len);
@@ -54,10 +57,10 @@ static void offer_ffi(search_t *s, uint64_t key, size_t len) {
 }
 
 /* The function on top gets the name if the cache knows it. What a module itself holds ranks highest, then what lies in it, then
- * globals; and shorter names rank higher: "string.find" beats a global "find", "print" beats "_G.x.print". Names from outside have
- * the same order (src/attach/table_names.h). */
+ * globals, then metatables; and shorter names rank higher: "string.find" beats a global "find", "print" beats "_G.x.print". Names from
+ * outside have the same order (src/attach/table_names.h). */
 static void offer(search_t *s, size_t len, int deep) {
-  uint32_t place = !s->module ? 0 : deep == MAX_TABLES_DEEP - 1 ? 2 : 1;
+  uint32_t place = (uint32_t)s->beginning + (s->beginning == MODULE && deep == MAX_TABLES_DEEP - 1 ? 1 : 0);
   uint32_t rank = (uint32_t)(NAME_LOADED + place * MAX_NAME + (MAX_NAME - len));
   if (s->vm->global != 0) { /* walked: C functions are entered before they are seen */
     uint64_t key = walker_key_of(s->L);
@@ -148,17 +151,18 @@ static void search_loaded(search_t *s) {
     if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1)) {
       size_t len;
       const char *module = lua_tolstring(L, -2, &len);
-      s->module = strcmp(module, "_G") != 0;
-      size_t start = s->module && is_identifier(module, len) ? extend(s, 0, module, len) : 0;
-      if (start > 0 || !s->module) search_table(s, start, MAX_TABLES_DEEP - 1);
-      if (!s->module) {
-        s->module = true;
+      bool globals = strcmp(module, "_G") == 0;
+      s->beginning = globals ? GLOBAL : MODULE;
+      size_t start = !globals && is_identifier(module, len) ? extend(s, 0, module, len) : 0;
+      if (start > 0 || globals) search_table(s, start, MAX_TABLES_DEEP - 1);
+      if (globals) {
+        s->beginning = MODULE;
         search_filled_globals(s);
       }
     } else if (lua_type(L, -2) == LUA_TSTRING && lua_isfunction(L, -1)) { /* a module that is a function */
       size_t len;
       const char *module = lua_tolstring(L, -2, &len);
-      s->module = true;
+      s->beginning = MODULE;
       if (is_identifier(module, len) && extend(s, 0, module, len) > 0) offer(s, len, MAX_TABLES_DEEP - 1);
     }
     lua_pop(L, 1);
@@ -166,6 +170,44 @@ static void search_loaded(search_t *s) {
       lua_pop(L, 1);
       break;
     }
+  }
+  lua_pop(L, 1);
+}
+
+/* The metatable on top, of this name: its functions, and those of the table that its objects are indexed by. */
+static void search_metatable(search_t *s, const char *name, size_t len) {
+  lua_State *L = s->L;
+  if (strcmp(name, "FILE*") == 0) {
+    name = "file";
+    len = strlen(name);
+  }
+  if (!is_identifier(name, len)) return;
+  memcpy(s->name, name, len);
+  s->name[len++] = ':';
+  search_table(s, len, 0);
+  lua_pushnil(L);
+  while (lua_next(L, -2)) { /* not by its key, which would have to be pushed: that may run the collector */
+    bool methods = lua_type(L, -2) == LUA_TSTRING && strcmp(lua_tostring(L, -2), "__index") == 0;
+    if (methods && lua_istable(L, -1) && !lua_rawequal(L, -1, -3)) search_table(s, len, 0);
+    lua_pop(L, 1);
+  }
+}
+
+/* What luaL_newmetatable() made, by the names that C libraries gave; Lua's own tables begin with a line. */
+static void search_registry(search_t *s) {
+  lua_State *L = s->L;
+  s->beginning = METATABLE;
+  lua_pushvalue(L, LUA_REGISTRYINDEX);
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    size_t len;
+    const char *name =
+        lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1) ? lua_tolstring(L, -2, &len) : NULL;
+    if (name != NULL && name[0] != '_') search_metatable(s, name, len);
+    lua_pop(L, 1);
+    if (s->steps-- > 0) continue;
+    lua_pop(L, 1);
+    break;
   }
   lua_pop(L, 1);
 }
@@ -228,6 +270,7 @@ void name_search(vm_t *vm, lua_State *L) {
   uint64_t start = time_monotonic();
   search_t search = {.vm = vm, .L = L, .steps = MAX_STEPS, .compared = MAX_COMPARED};
   search_loaded(&search);
+  search_registry(&search);
   uint64_t end = time_monotonic();
   vm->names_due = end + (end - start) * SHARE;
   vm->names_wanted = false;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Names by where functions are held: package.loaded and the globals ("string.find", "shop.price",
- * "Account.deposit"). */
+ * "Account.deposit"), and the metatables of C libraries ("file:read"). */
 #ifndef LUAPULSE_AGENT_NAME_H
 #define LUAPULSE_AGENT_NAME_H
 
 #include "agent/vm.h"
 
-/* Goes through package.loaded once, naming every function of the cache it meets. Does nothing unless some
+/* Goes through all of these once, naming every function of the cache it meets. Does nothing unless some
  * function wants a name and the last search was long enough ago for searching to stay below 1/500 of the
  * time. Runs in hooks: raw reads only, no allocation, a bounded number of steps. */
 void name_search(vm_t *vm, lua_State *L);
