@@ -272,6 +272,7 @@ FUZZ_SECONDS ?= 300
 fuzz: test-deps
 	@scripts/fuzz $(FUZZ_SECONDS)
 soak: test-deps
+	@$(MAKE) --no-print-directory $(CORES) tests-build
 	@$(MAKE) --no-print-directory $(CORES) SANITIZE=address,undefined tests-build
 	@scripts/soak
 

@@ -3,8 +3,8 @@
 local t = require "t"
 local pulse = require "luapulse"
 
--- Runs `round` until enough ticks have struck; LUAPULSE_STORM_SECONDS of CPU time in a soak.
-local SECONDS = tonumber(os.getenv("LUAPULSE_STORM_SECONDS") or 1.5)
+-- Runs `round` until enough ticks have struck; STORM_SECONDS of CPU time in a soak.
+local SECONDS = tonumber(os.getenv("STORM_SECONDS") or 1.5)
 
 -- 1 in 50 is far more than was ever seen (1 in 140, LuaJIT): of a few hundred chance may make it more, of thousands it cannot.
 local function rejected_of(status)

@@ -168,7 +168,9 @@ static void *churn(void *argument) {
 }
 
 static void threads_come_and_go(void) {
-  for (int round = 0; round < 15; round++) {
+  const char *seconds = getenv("STORM_SECONDS"); /* in a soak */
+  uint64_t end = time_monotonic() + (seconds != NULL ? strtoull(seconds, NULL, 10) * 1000000000u : 0);
+  for (int round = 0; round < 15 || time_monotonic() < end; round++) {
     pthread_t threads[THREADS];
     own_thread_t own[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
