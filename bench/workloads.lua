@@ -8,7 +8,7 @@
 
 local workloads, grammar = {}, {}
 
--- grammar[workload][callee] = set of callers; "" is the root. Functions of the driver are known to all.
+-- grammar[workload][callee] = set of callers; "" is the root, "*" any function, but not the root. Functions of the driver are known to all.
 local function rules(workload, text)
   local callers = {}
   for line in text:gmatch("[^\n]+") do
@@ -195,7 +195,7 @@ local function is_right(workload, stack)
       if not allowed then
         if not (i == #stack and stack[i].file == "[C]") then return false end -- the interpreter's own entry
         name = ""
-      elseif not (allowed[caller] or allowed["*"]) then
+      elseif not (allowed[caller] or (allowed["*"] and caller ~= "")) then
         return false
       end
     end
