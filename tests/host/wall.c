@@ -158,16 +158,22 @@ static void nobody_is_interrupted(void) {
 /* A thread that waits in the host, with no Lua on its stack, waits outside Lua; that is no loss. */
 static void waiting_outside(void) {
   lua_State *L = open_waiting();
+  uint64_t start = time_monotonic();
   host_start(L, LUAPULSE_CLOCK_WALL);
   host_call(L, "busy", 0.1);
-  uint64_t start = time_monotonic();
+  uint64_t middle = time_monotonic();
+  const double asked_for =
+      10 * 50e6; /* woken, it may wait for a processor, which is not this kind of waiting */
   for (int i = 0; i < 10; i++) wait_once(2, 50);
-  double outside = (double)(time_monotonic() - start);
+  double busy = (double)(middle - start), outside = (double)(time_monotonic() - middle);
   luapulse_status_t status;
   luapulse_get_status(L, &status);
   luapulse_profile_t *profile = host_stop(L);
   double counted = (double)sum_of_state(profile, "waiting", "[outside Lua]");
-  if (counted < 0.9 * outside || counted > 1.02 * outside) FAIL("outside %.0f of %.0f ns", counted, outside);
+  /* the first sample stands for the gap before it, also for what of it was busy and has no sample: on a loaded machine, tens of ms */
+  double rest = busy - (double)sum_of_state(profile, "running", NULL);
+  if (counted < 0.9 * asked_for || counted > 1.02 * outside + rest)
+    FAIL("outside %.0f of %.0f ns, %.0f before", counted, outside, rest);
   CHECK(sum_of_state(profile, "waiting", "busy") == 0);
   luapulse_profile_free(profile);
   lua_close(L);
