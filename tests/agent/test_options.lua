@@ -175,12 +175,13 @@ end)
 
 -- The kernel's own tick gives 250; a sanitizer makes samples dear, and the throttle may act.
 t.test("perf_events_reach_1_khz", function()
+  if t.sanitized then return end
   pulse.start { cpu_hz = 1000, cpu_max_samples_per_sec = 0 }
   local start = os.clock()
   t.burn(0.4)
   local spent, status = os.clock() - start, pulse.status()
   pulse.stop()
-  if status.source ~= "perf" or t.sanitized then return end
+  if status.source ~= "perf" then return end
   t.between(status.samples / spent, 800, 1200, "samples in a second of CPU time")
 end)
 
