@@ -307,8 +307,10 @@ static void on_call(trace_t *t, lua_State *L, lua_Debug *ar, const site_t *site,
       while (!at_bottom(t) && t->top->id > site->id) close_top(t);
       if (!at_bottom(t) && t->top->id == site->id) {
         /* a Lua function that has not returned, in whose place another one is called, has called it as a tail; or an error has
-         * left it, and C code that caught the error now calls anew, which is rare */
-        tail = is_lua(t, t->top);
+         * left it, and who caught the error now calls: seldom the one that had called it, which must be C code */
+        bool by_another =
+            t->site == SITE_BY_LUAJIT && below_top(t)->id != site->previous && is_open(t, site->previous);
+        tail = is_lua(t, t->top) && !by_another;
         if (!tail) close_top(t);
       }
       if (!tail && t->site == SITE_BY_LUAJIT && is_open(t, site->previous)) /* errors have left those above */

@@ -60,7 +60,12 @@ LEAN_INLINE bool take_call(trace_t *t, lua_State *L, const layout_luajit_t *l, s
   return true;
 }
 
-/* … in place of the function that called. */
+/* Below the first call of a coroutine. */
+static bool is_below_all(const trace_t *t, const trace_frame_t *frame) {
+  return frame == t->low && t->current->chunk->below == NULL;
+}
+
+/* … in place of the function that called. If it was called by another than that was, it is none: an error has left what was there. */
 LEAN_INLINE bool take_tail_call(trace_t *t, lua_State *L, const layout_luajit_t *l, site_kind_t kind,
                                 uint64_t id, uint64_t now) {
   trace_frame_t *top = t->top;
@@ -68,13 +73,14 @@ LEAN_INLINE bool take_tail_call(trace_t *t, lua_State *L, const layout_luajit_t 
   if (node == NULL || (top->how & TRACE_FRAME_OTHER) != 0 || !may_end(t, top, id)) return false;
   uint32_t parent = usual_tail_parent(t, node);
   if (parent == TRACE_ROOT) return false;
-  uint64_t base = site_luajit_base(l, L);
+  uint64_t base = site_luajit_base(l, L), link = site_luajit_link(l, base);
+  if (!is_called_by(l, L, link, id, top[-1].id) && !is_below_all(t, top - 1)) return false;
   site_t site;
   set_site(l, base, kind, &site);
   uint32_t index = *place_of_guess(t, parent, &site);
   if (!count_child(t, index, parent, &site)) return false;
   replace_top(t, top, index, kind, id, node, now);
-  if (kind != SITE_LUA) await_end(t, L, site_luajit_link(l, base));
+  if (kind != SITE_LUA) await_end(t, L, link);
   return true;
 }
 

@@ -52,6 +52,28 @@ t.test("errors_that_c_functions_raise", function()
   end
 end)
 
+-- What is called after an error may lie on the stack where something lay that the error left: it is no tail call.
+t.test("places_that_errors_left", function()
+  local function after() end
+  local ways = { -- with an instruction to come that the catcher does not have, or one that it has, before
+    function() string.rep() return {} end,
+    function() error("no") return {} end,
+    function() local x = 1 local y = after.x return { x, y } end,
+    function() local x = 1 x = math.floor(x) + after return { x } end,
+    function() local f = function() local x = 1 string.rep() return { x } end f() return {} end,
+  }
+  for _, fails in ipairs(ways) do
+    for locals = 0, 7 do
+      local names = locals == 0 and "" or "local a" .. ("0, a"):rep(locals - 1) .. "0 = 1"
+      local text = ("local fails, after = ... return function() pcall(fails) %s after() after() end"):format(names)
+      local catcher = (loadstring or load)(text, "=catcher")(fails, after)
+      local function outer() catcher() end
+      local profile = trace(function() for _ = 1, 3 do outer() end end)
+      expect_calls(profile, { [";after"] = 6, ["outer;catcher:1;after"] = 6, ["[tail call];after"] = 0 })
+    end
+  end
+end)
+
 t.test("time_after_an_error_is_the_catchers", function()
   local length = spin_length()
   local ways = { -- and an instruction that the catcher does not have
@@ -60,12 +82,18 @@ t.test("time_after_an_error_is_the_catchers", function()
     ["string.rep"] = function() string.rep() return {} end,
     ["error by C"] = function() host.call(error, "no") return {} end,
     ["at the end"] = function() string.rep() end,
+    ["index by Lua"] = function() local x local y = x.y return { y } end,
+    ["arithmetic by Lua"] = function() local x = {} x = x + 1 return { x } end,
+    ["call by Lua"] = function() local x = 5 x() return {} end,
+    ["comparison by Lua"] = function(x) if x < 5 then return {} end return x end,
   }
+  local function after() end
   for name, fails in pairs(ways) do
     local function catcher()
       pcall(fails)
       local x = 0
       for i = 1, length do x = x + i % 7 end
+      after()
       return x
     end
     local profile = trace(function() for _ = 1, 100 do catcher() end end)
@@ -73,8 +101,11 @@ t.test("time_after_an_error_is_the_catchers", function()
     for _, sample in ipairs(profile:samples()) do
       if path_of(sample):find(";catcher;", 1, true) then below = below + sample.exclusive_raw end
     end
-    -- the first time it is not known that the function raises an error
-    t.truthy(below < own / 8, name .. ": time of the catcher " .. own .. ", of what it called " .. below .. " in\n" .. profile:folded())
+    expect_calls(profile, { [";catcher"] = 100, ["catcher;after"] = 100, [";after"] = 100, ["catcher;pcall"] = 100 })
+    -- The first time it is not known that the function raises an error. LuaJIT has no event when it raises one itself: if the instruction that
+    -- is waited for has run already, all is the time of the function that was left, up to the next event, the call of after().
+    local exact = not (t.is_luajit and name:find("by Lua", 1, true))
+    t.truthy(not exact or below < own / 8, name .. ": time of the catcher " .. own .. ", of what it called " .. below .. " in\n" .. profile:folded())
   end
 end)
 
