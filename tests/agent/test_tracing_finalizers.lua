@@ -75,7 +75,11 @@ for name, prepare in pairs(collections()) do
       for k in pairs(n) do n[k] = 0 end -- of objects that came before
       local seen
       local profile = timed(function()
-        for _ = 1, t.fewer(300) do work() end
+        local rounds = 0
+        repeat
+          work()
+          rounds = rounds + 1
+        until rounds >= t.fewer(300) and n.finalizer > t.fewer(500) or rounds > 20000
         seen = n.finalizer
       end, { cpu_engine = engine })
       t.truthy(seen > t.fewer(500), "finalizers that ran while it was traced: " .. seen)
