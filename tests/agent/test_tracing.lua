@@ -481,8 +481,9 @@ t.test("recursion_through_c_to_the_limit", function()
 end)
 
 t.test("many_coroutines_left_half_way", function()
-  local entered = 0
-  local function body() entered = entered + 1 coroutine.yield() end
+  local entered, resumed = 0, 0
+  local function again() resumed = resumed + 1 end
+  local function body() entered = entered + 1 coroutine.yield() again() end
   pulse.start { cpu = "tracing" }
   local kept = {}
   local function round(n, keep)
@@ -497,9 +498,47 @@ t.test("many_coroutines_left_half_way", function()
   local before = pulse.status().memory_bytes
   for _ = 1, 4 do round(20000) end
   t.equal(pulse.status().memory_bytes, before, "memory after more coroutines")
+  -- those that were kept go on, most of which are not followed any more
+  local function finish() for i = 1, #kept do assert(coroutine.resume(kept[i])) end end
+  finish()
+  t.equal(pulse.status().memory_bytes, before, "memory after those that were kept have ended")
   local profile = pulse.stop()
   t.equal(entered, 100000)
+  t.equal(resumed, 20000)
   t.equal(calls_of(profile).body, entered, "calls of body")
+  t.equal(calls_of(profile).again, resumed, "calls in coroutines that went on")
+  t.equal(sum_of(profile, "calls", "finish;coroutine.resume;body;again"), resumed, "calls below who resumed them")
+  t.equal(profile:stats().overflow, 0, "overflow")
+end)
+
+-- The open frames of all coroutines together take 16 MiB at most, which is some 500000 of them.
+t.test("too_many_open_frames", function()
+  local entered, left, ended = 0, 0, 0
+  local function last() left = left + 1 coroutine.yield() end
+  local function down(n)
+    entered = entered + 1
+    if n == 0 then last() else down(n - 1) end
+    ended = ended + 1
+  end
+  for _, engine in ipairs(engines) do
+    entered, left, ended = 0, 0, 0
+    local least, most, overflow
+    local profile = trace(function()
+      local kept = {}
+      least = pulse.status().memory_bytes
+      for i = 1, 4000 do
+        kept[i] = coroutine.create(down)
+        coroutine.resume(kept[i], 129)
+      end
+      most, overflow = pulse.status().memory_bytes, pulse.status().overflow
+      for i = 1, 4000 do assert(coroutine.resume(kept[i])) end
+    end, engine, { max_process_memory_bytes = 2 ^ 30 })
+    t.equal(ended, 520000, "the program's own count")
+    t.between(most - least, 8 * 2 ^ 20, 18 * 2 ^ 20, "memory that the frames took")
+    t.truthy(overflow > 0, "frames that were given up are told as overflow: " .. overflow)
+    t.equal(calls_of(profile).down, entered, "calls of down")
+    t.equal(calls_of(profile).last, left, "calls of last")
+  end
 end)
 
 t.test("paths_beyond_the_room_overflow", function()
