@@ -2,6 +2,7 @@
 local t = require "t"
 local pulse = require "luapulse"
 local shared = require "trace"
+local heap_of = require "heap"
 local path_of, sum_of = shared.path_of, shared.sum_of
 
 local unpack = table.unpack or unpack
@@ -25,14 +26,15 @@ end
 
 -- body(count): every function in it calls count() once. Calls are compared by the line of definition: which name a function
 -- gets is for other tests.
-local function check(body)
+local function check(body, heap)
   for _, engine in ipairs(engines) do
-    local expected, all = {}, 0
+    local expected, all, options = {}, 0, {}
+    for name, value in pairs(heap or {}) do options[name] = value end
     local function count()
       local line = debug.getinfo(2, "S").linedefined
       expected[line], all = (expected[line] or 0) + 1, all + 1
     end
-    local profile = trace(function() body(count) end, engine)
+    local profile = trace(function() body(count) end, engine, options)
     local calls, counts = {}, 0
     for _, sample in ipairs(profile:samples()) do
       local top = sample.stack[1]
@@ -44,6 +46,7 @@ local function check(body)
     end
     t.equal(counts, all, "calls of debug.getinfo by the oracle (" .. engine .. ")")
     t.equal(profile:stats().overflow or 0, 0, "overflow")
+    if heap then heap_of.check_whole(profile, engine) end
   end
 end
 
@@ -210,6 +213,30 @@ t.test("coroutines_made_before_start", function()
   end)
   t.equal(worked, 20)
   t.equal(calls_of(profile).work, 20, "calls in coroutines older than the session")
+end)
+
+-- All of the above at once, while every allocation is counted as well.
+t.test("beside_the_heap", function()
+  local function program(count)
+    local function leaf() count() return { {}, "x" .. tostring({}) } end
+    local function fib(n) count() leaf() if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+    local function chain(n) count() local _ = { n } if n == 0 then return leaf() end return chain(n - 1) end
+    local function fails(n) count() local _ = { n } if n == 0 then error({}) end fails(n - 1) end
+    local function body(n) count() for _ = 1, n do leaf() coroutine.yield({}) end end
+    local function text(s) count() return s .. #s end
+    local object = setmetatable({}, { __index = function(_, k) count() return { k } end, __add = function() count() return {} end })
+    for i = 1, 10 do
+      fib(5)
+      chain(10)
+      assert(not pcall(fails, 5))
+      local co = coroutine.create(body)
+      for _ = 1, i do coroutine.resume(co, 4) end -- to its end, or left half-way
+      string.gsub("hello", "%w", text)
+      local _ = object.x, object + 1
+    end
+  end
+  check(program, { heap = "sampling", heap_sample_mean_bytes = 1 })
+  check(program, { heap = "tracing" })
 end)
 
 t.test("time_stays_with_the_path_that_resumed", function()
