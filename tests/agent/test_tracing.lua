@@ -456,8 +456,9 @@ t.test("recursion_to_the_limit", function()
   for _, engine in ipairs(engines) do
     depth = 0
     local profile = trace(function() assert(not pcall(down)) after() end, engine)
-    t.equal(calls_of(profile).down, depth, "calls down to the limit")
-    t.equal(calls_of(profile).after, 1, "calls afterwards")
+    local calls = calls_of(profile)
+    t.equal(calls.down, depth, "calls down to the limit")
+    t.equal(calls.after, 1, "calls afterwards")
     t.truthy(profile:stats().truncated > 0, "deeper calls are told as truncated")
   end
 end)
@@ -477,12 +478,12 @@ t.test("recursion_through_c_to_the_limit", function()
   local ways = { -- the function that recurs, and what sets it going
     { catches, function() catches() end },
     { indexed, function() local _ = object.a end },
-    { shown, function() tostring(object) end },
-    { less, function() table.sort({ 3, 1, 2 }, less) end },
   }
   if not t.is_luajit then
-    ways[#ways + 1] = { replaces, function() replaces("x") end }
-    ways[#ways + 1] = { resumes, function() resumes() end }
+    ways[3] = { shown, function() tostring(object) end }
+    ways[4] = { less, function() table.sort({ 3, 1, 2 }, less) end }
+    ways[5] = { replaces, function() replaces("x") end }
+    ways[6] = { resumes, function() resumes() end }
   end
   for i, way in ipairs(ways) do
     local engine, ok = engines[i % 2 + 1], nil

@@ -23,6 +23,7 @@ local function spin_length()
   until os.clock() - from > 0.0005
   return n
 end
+if t.is_luajit then jit.off(spin_length) end -- as it is when traced
 
 -- -- errors ---------------------------------------------------------------------------------------------------------------------------
 
