@@ -690,6 +690,41 @@ t.test("the_peak", function()
   t.equal(heap.sum(profile).peak_space, heap.totals(profile).peak_bytes, "all sites at the peak")
 end)
 
+-- -- memory of the profiler's ---------------------------------------------------------------------------------------------
+
+-- Given the same program in two processes, profiled in one: that one is larger by what the profiler says it takes.
+t.test("memory_is_as_it_is_told", function()
+  if t.sanitized then return end -- whose own memory is far more
+  local function resident(options)
+    local path = os.tmpname()
+    local pid = host.fork()
+    if pid == 0 then
+      heap.stop_collector()
+      if options then pulse.start(options) end
+      local kept = {}
+      for i = 1, 60000 do kept[i] = { i = i } end
+      local file = assert(io.open(path, "w"))
+      file:write((host.memory()), " ", options and pulse.status().memory_bytes or 0)
+      file:close()
+      host.exit_now(0)
+    end
+    t.equal(host.wait(pid), 0, "status of the process")
+    local file = assert(io.open(path))
+    local kib, told = file:read("*n", "*n")
+    file:close()
+    os.remove(path)
+    return kib * 1024, told
+  end
+  local without = resident()
+  for _, options in ipairs { { heap = "tracing" }, { heap = "sampling", heap_sample_mean_bytes = 1 }, { heap = "sampling" } } do
+    local with, told = resident(options)
+    local what = ("%s: %.0f KiB more, %.0f KiB told"):format(options.heap, (with - without) / 1024, told / 1024)
+    t.truthy(with - without <= told + 2 ^ 20, what)
+    t.truthy(with - without >= told - 2 * 2 ^ 20, what)
+    if options.heap == "tracing" then t.truthy(told > 2 ^ 22, what) end
+  end
+end)
+
 -- -- totals ------------------------------------------------------------------------------------------------------------
 
 local total_names = { "heap_alloc_bytes_total", "heap_alloc_objects_total", "heap_free_bytes_total", "heap_free_objects_total", "heap_realloc_total",

@@ -16,7 +16,7 @@ local function with(options, more)
   return all
 end
 
-local function run(options, body, what)
+local function run(options, body, what, least)
   collectgarbage()
   local before = collectgarbage("count")
   pulse.start(options)
@@ -24,7 +24,7 @@ local function run(options, body, what)
   if t.number >= 5.5 then collectgarbage() end -- see heap.check_balance
   local profile = pulse.stop()
   local totals = heap.check_whole(profile, what)
-  t.truthy(totals.alloc_objects_total > 100, "blocks were seen (" .. what .. ")")
+  t.truthy(totals.alloc_objects_total > (least or 100), "blocks were seen (" .. what .. ")")
   t.between(totals.vm_bytes_start / 1024, before, before + 64, "what was in use at the start, in KiB (" .. what .. ")")
   if not options.cpu then -- ticks of the cpu may come where no stack can be read, the allocator not
     t.equal(profile:stats().unattributed, 0, "unattributed (" .. what .. ")")
@@ -40,6 +40,8 @@ for mode, options in pairs(modes) do
   -- Both modes follow every block, by the same code but for the weight: under sanitizers one of them is enough for the longest.
   local long = mode == "sampled" or not t.sanitized
   if long then t.test(mode .. "_overflow_of_the_stack", function() run(options, torture.overflow, "overflow") end) end
+
+  if mode == "sampled" and not t.sanitized then t.test("sampled_huge_tables", function() run(options, torture.huge_tables, "huge tables", 40) end) end
 
   -- The same while the cpu is profiled too: the totals of the heap do not change for it.
   local others = {
