@@ -31,8 +31,12 @@ enum {
   VARY_TICKS = 16,
   VARY_MOST_MS = 200,
   VARY_LEAST_MS = 10,
-  VARIED = 64,   /* … and of how many events at a time: it interrupts their threads for a moment */
-  LEAST_PART = 4 /* of a period */
+  VARIED = 64,    /* … and of how many events at a time: it interrupts their threads for a moment */
+  LEAST_PART = 4, /* of a period */
+  /* Where samples come faster than they can be told of, a poll would never end, and nobody could end the recording: what is left is for the
+   * next, and when the ring is full it is lost, and counted. */
+  TAKE_MS = 100,
+  ENOUGH = -ECANCELED /* to libbpf, from what it calls */
 };
 
 typedef struct {
@@ -62,7 +66,8 @@ typedef struct {
   size_t count, room;
   ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
   size_t ended_count, ended_room;
-  engine_take_t *take; /* of the poll that is under way */
+  int64_t until;       /* of the poll that is under way: when it ends although there are more samples … */
+  engine_take_t *take; /* … and who is told of them */
   void *context;
 } engine_bpf_t;
 
@@ -116,7 +121,7 @@ static int on_sample(void *context, void *data, size_t size) {
   }
   if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
   e->take(e->context, &sample);
-  return 0;
+  return clock_now() < e->until ? 0 : ENOUGH;
 }
 
 /* -- ticks ------------------------------------------------------------------------------------------------------------ */
@@ -350,13 +355,15 @@ static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take
                          failure_t *failure) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
   change_some(e);
+  e->until = clock_now() + (int64_t)(milliseconds + TAKE_MS) * 1000000;
   e->take = take;
   e->context = context;
   int look = vary_ms(e) < LOOK_MS ? vary_ms(e) : LOOK_MS;
   /* one is woken early only when there is much */
   int result = ring_buffer__poll(e->ring, milliseconds < look ? milliseconds : look);
   if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
-  return result >= 0 || failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
+  return result >= 0 || result == ENOUGH ||
+         failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
 }
 
 /* -- the engine ---------------------------------------------------------------------------------------------------------- */

@@ -552,6 +552,49 @@ test_hostile_memory_and_files() {
   done
   pid=$damaged runs_on
 }
+# most_of PID: KiB of memory that it had at the most, as last seen before its end
+most_of() {
+  local line most=0
+  while line=$(grep VmHWM "/proc/$1/status" 2>/dev/null); do
+    most=${line//[^0-9]/}
+    pause
+  done
+  echo "$most"
+}
+# Four processes at once with functions that were never seen before: what is kept of them is bounded, and a recorder that cannot follow ends in time.
+remembered() {
+  "$luapulse" record --engine "$engine" -p "$pids" -F 999 -o out.folded "$@" 2>err &
+  local recorder=$!
+  most_of $recorder >most
+  wait $recorder || fail "status: $(cat err)"
+}
+test_memory_is_bounded() {
+  local pids= i
+  for ((i = 0; i < 4; i++)); do
+    start nice -n 19 lua5.4 "$here/new_stacks.lua" # the recorder is not to wait for them
+    until_printed ready
+    kill -STOP "$pid"
+    pids+=,$pid
+  done
+  pids=${pids#,}
+  kill -CONT ${pids//,/ }
+  for engine in $(engines); do
+    until_seen '[ "$(grep -oE "_of_[0-9]+ [^;]*" out.folded | sort -u | wc -l)" -ge 300 ] || fail "hardly a new function: $(cat err)"' remembered
+    [ "$(cat most)" -gt 1000 ] && [ "$(cat most)" -lt 102400 ] || fail "$engine: $(cat most) KiB"
+  done
+}
+# Where samples come faster than they can be read, it ends all the same when it is told to.
+test_more_samples_than_can_be_read() {
+  start nice -n 19 lua5.4 "$here/new_stacks.lua"
+  until_printed ready
+  for engine in $(engines); do
+    start_recorder -p "$pid" -F 10000
+    until_busy 40
+    kill -INT "$recorder"
+    wait "$recorder" || fail "status: $(cat err)"
+    recorded -p "$pid" -F 10000 -d 0.3
+  done
+}
 # What does not run is not stopped.
 test_idle_targets() {
   for engine in $(engines); do
