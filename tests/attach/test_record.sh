@@ -583,18 +583,6 @@ test_memory_is_bounded() {
     [ "$(cat most)" -gt 1000 ] && [ "$(cat most)" -lt 102400 ] || fail "$engine: $(cat most) KiB"
   done
 }
-# Where samples come faster than they can be read, it ends all the same when it is told to.
-test_more_samples_than_can_be_read() {
-  start nice -n 19 lua5.4 "$here/new_stacks.lua"
-  until_printed ready
-  for engine in $(engines); do
-    start_recorder -p "$pid" -F 10000
-    until_busy 40
-    kill -INT "$recorder"
-    wait "$recorder" || fail "status: $(cat err)"
-    recorded -p "$pid" -F 10000 -d 0.3
-  done
-}
 # What does not run is not stopped.
 test_idle_targets() {
   for engine in $(engines); do

@@ -143,5 +143,21 @@ test_what_is_lost_is_counted() {
   [ "$lost" -gt 0 ] || fail "nothing was lost: $(cat err)"
   "$luapulse" report out.pb.gz | grep -qE "Lost +[0-9]+ samples could not be recorded" || fail "the profile does not tell: $("$luapulse" report out.pb.gz)"
 }
+# Where samples come faster than they can be read, it ends all the same when it is told to.
+test_more_samples_than_can_be_read() {
+  needs_bpf
+  local others=() recorder
+  while [ ${#others[@]} -lt 3 ]; do
+    start lua5.4 "$here/new_stacks.lua"
+    until_printed ready
+    others+=("$pid")
+  done
+  "$luapulse" record --engine bpf -p "$(IFS=,; echo "${others[*]}")" -F 10000 -o out.folded 2>err &
+  recorder=$!
+  wait_for eval 'ls -l "/proc/$recorder/fd" | grep perf_event'
+  until_busy 30
+  kill -INT "$recorder"
+  wait "$recorder" || fail "status: $(cat err)"
+}
 
 attach_main "$@"
