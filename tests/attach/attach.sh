@@ -163,6 +163,12 @@ stacks() {
 no_stacks() {
   ! grep -v '^#' out.folded | grep -E -- "$1" || { cat err >&2; fail "a stack fits '$1'"; }
 }
+# nothing_is_invented: of programs that are nothing but a main chunk there is one, and nothing else
+nothing_is_invented() {
+  grep -v '^#' out.folded | sed -E 's/ [0-9]+$//' | tr ';' '\n' | grep -vE '^(\[gone\]|\[outside Lua\]|main chunk \(\(command line\):[01]\)|.* \(\[C\]:0\))$' >invented &&
+    fail "frames that cannot be: $(cat invented)"
+  stacks "main chunk"
+}
 # share EXPRESSION: how many of a thousand of all time has a stack that fits
 share() { awk -v fits="$1" '!/^#/ { all += $NF } !/^#/ && $0 ~ fits { part += $NF } END { printf "%d", (all > 0 ? part * 1000 / all + 0.5 : -1) }' out.folded; }
 # within SHARE EXPECTED WHAT: samples are independent at best, so that their deviation is that of the binomial distribution. The suite

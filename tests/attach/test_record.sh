@@ -552,6 +552,36 @@ test_hostile_memory_and_files() {
   done
   pid=$damaged runs_on
 }
+# clear COMMAND: it has a result, or says why there is none
+clear() {
+  whole 1
+  [ "$status" = 0 ] || grep -q "^luapulse $1: " err || fail "$1 ended with status $status, and says: $(cat err)"
+}
+# Targets that call exec, and that fork, at any moment of all that is done to them.
+test_targets_that_are_never_the_same() {
+  local how i
+  ${CC:-cc} -O2 $(pkg-config --cflags lua5.4) -o host "$here/restless_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  for how in exec fork; do
+    start ./host $how
+    until_printed ready
+    for engine in $(engines); do
+      record -p "$pid" -d 0.1 -F 999
+      clear record
+      record -s -p "$pid" -d 0.1 -F 999
+      clear record
+    done
+    for i in 1 2; do
+      status "$luapulse" dump -p "$pid"
+      clear dump
+      status "$luapulse" probe -p "$pid"
+      clear probe
+    done
+    runs_on
+    # and by and by it is seen at work, whichever it is
+    until_seen 'stacks "work "' record -s -p "$pid" -F 999
+    kill -KILL -- "-$pid"
+  done
+}
 # most_of PID: KiB of memory that it had at the most, as last seen before its end
 most_of() {
   local line most=0
@@ -665,6 +695,13 @@ test_short_lived_targets() {
     until_seen 'worked && sampled 25 && [ "$(share "main chunk")" -gt 50 ] || fail "hardly any Lua: $(cat out.folded)"' short_lived
     has err "luapulse: bash ended with status 0"
   done
+}
+test_five_hundred_short_lived_targets() {
+  engine=ptrace # for the other one: test_record_bpf.sh
+  recorded -s -F 999 -- bash -c 'for ((i = 0; i < 500; i++)); do
+    lua5.4 -e "local x = 0 for i = 1, $((i % 50 == 0 ? 20000000 : 100000)) do x = x + i end" || exit 1; done'
+  has err "luapulse: bash ended with status 0"
+  nothing_is_invented
 }
 test_usage() {
   has_help record
