@@ -656,6 +656,63 @@ test_status_line() {
     kill -KILL "$pid"
   done
 }
+# A host that is not in Lua for much of its time: what is not attributed is counted with its reason, while it records and at the end.
+is_told() {
+  grep -aqE ' s: [0-9]+ samples, [0-9]+/s, 0 lost, ([1-9][0-9]*) unattributed \(no state \1\); 1 of 1 process' screen &&
+    grep -aqE 'luapulse: [0-9]+ samples in [0-9.]+ s of 1 process, 0 lost, ([1-9][0-9]*) unattributed \(no state \1\)' screen ||
+    { tail -c 400 screen | cat -v >&2; fail "it is not told"; }
+}
+test_time_outside_of_lua() {
+  cat >outside.c <<'END'
+#include <lauxlib.h>
+#include <lualib.h>
+#include <stdio.h>
+int main(void) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  if (luaL_loadstring(L, "local x = 0 for i = 1, 1e5 do x = x + i end")) return 1;
+  puts("ready");
+  fflush(stdout);
+  for (;;) {
+    lua_pushvalue(L, 1);
+    lua_call(L, 0, 0);
+    for (volatile int i = 0; i < 1000000; i++) continue;
+  }
+}
+END
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host outside.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  start ./host
+  until_printed ready
+  for engine in $(engines); do
+    in_a_terminal() { script -qec "stty cols 150; '$luapulse' record --engine $engine -p $pid -F 499 -o out.folded $*" screen >/dev/null </dev/null; }
+    until_seen is_told in_a_terminal
+    stacks '\[outside Lua\]'
+    stacks 'main chunk'
+  done
+}
+# A kernel that has no BPF, or permits none: the other engine is taken, and it is said why.
+test_kernels_without_bpf() {
+  local error why
+  ${CC:-cc} -o without_bpf "$here/without_bpf.c" || fail "the filter does not compile"
+  start_split lua5.4 -- plain
+  for error in 1 38; do # EPERM, ENOSYS
+    why="this kernel has no BPF"
+    [ $error = 38 ] || why="the kernel refuses BPF programs although CAP_BPF and CAP_PERFMON are held: it is locked down, or a security module or a filter of system calls forbids it"
+    filtered() {
+      status ./without_bpf $error "$luapulse" record -p "$pid" -F 499 -o out.folded "$@"
+      same "$status" 0 "status: $(cat err)"
+    }
+    until_seen 'sampled 1 && stacks ";burn "' filtered
+    grep -qxE "luapulse: recording 1 process at 499 Hz with engine ptrace, for [0-9.]+ s" err || fail "$(cat err)"
+    grep -qxF "luapulse: not with engine bpf: $why" err || fail "$(cat err)"
+    status ./without_bpf $error "$luapulse" record --engine bpf -p "$pid" -d 1 -o none.folded
+    same "$status" 1 "status"
+    same "$(cat err)" "luapulse record: $why" "message"
+    [ ! -e none.folded ] || fail "a file was written"
+    status ./without_bpf $error "$luapulse" probe -p "$pid"
+    grep -qxF "  engine    ptrace: record stops threads for a moment; not bpf: $why" out || fail "$(cat out)"
+  done
+}
 # Only those of capabilities and users: whether the kernel has Yama depends on the machine.
 test_without_privileges() {
   start_split lua5.4 -- plain
