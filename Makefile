@@ -199,7 +199,7 @@ THREADED  := threads tracing heap_threads life wall host_state
 # later Debian; and Lua 5.5 where no lua5.5 goes with its headers.
 GC32      := $(if $(filter x86_64,$(MACHINE)),$(if $(call known,texluajit),luajit-gc32 luajit-gc32-static))
 OWN_LUA55 := $(if $(PKG_CONFIG_LIBDIR),,$(if $(LUA_GIVEN)$(filter-out $(CURDIR)/%,$(shell $(PKG) --variable=pcfiledir lua5.5 2>/dev/null)),$(shell command -v lua5.5)))
-NEWER     := $(call known,lua5.4-newer) $(call known,luajit-newer) $(if $(OWN_LUA55),,$(call known,lua5.5))
+NEWER     := $(call known,lua5.4-newer) $(call known,luajit-newer) $(call known,luajit-upstream) $(if $(OWN_LUA55),,$(call known,lua5.5))
 INTERPRETERS := $(patsubst %,$(B)/tests/bin/%,$(GC32) $(NEWER))
 
 tests-build: build $(UNIT) $(HOSTS) $(OTHER_HOSTS) $(SUPPORT) $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture $(B)/tests/attach/verify $(INTERPRETERS)

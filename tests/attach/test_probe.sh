@@ -30,6 +30,7 @@ test_every_runtime() {
       lua5.3) grep -qE '^  layout +"Lua 5.3.3-5.3.6", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.4*) grep -qE '^  layout +"Lua 5.4.3-5.4.9", known to LuaPulse$' out || fail "$(cat out)" ;;
       lua5.5) grep -qE '^  layout +"Lua 5.5.0-5.5.1", known to LuaPulse$' out || fail "$(cat out)" ;;
+      luajit-upstream) grep -qE '^  layout +"LuaJIT 2.1 of [^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
       luajit | luajit-newer) grep -qE '^  layout +"[^"]*LuaJIT 2.1[^"]*, GC64", known to LuaPulse$' out || fail "$(cat out)" ;;
       luajit-gc32) grep -qE '^  layout +"LuaJIT 2.1.0-beta3, GC32", known to LuaPulse$' out || fail "$(cat out)" ;;
     esac

@@ -14,7 +14,7 @@ export PKG_CONFIG_PATH=${PKG_CONFIG_PATH:-}:$(pkg-config --variable pc_path pkg-
 gc32=$([ "$(uname -m)" != x86_64 ] || echo luajit-gc32)
 # and 5.5, which there may be none of where there is no apt (scripts/newer)
 lua55=$([ ! -e "$root/$BUILD/lua/5.5/luapulse.so" ] && ! command -v apt-get >/dev/null || echo lua5.5)
-newer=$(cd "$root/$BUILD/tests/bin" 2>/dev/null && echo *-newer | grep -v '[*]') # later releases of 5.4 and LuaJIT, likewise
+newer=$(cd "$root/$BUILD/tests/bin" 2>/dev/null && ls -d *-newer luajit-upstream 2>/dev/null | tr '\n' ' ') # later releases of 5.4 and LuaJIT, and its author's, likewise
 all_runtimes="lua5.1 lua5.2 lua5.3 lua5.4 $lua55 luajit $gc32"
 
 fail() {
