@@ -91,7 +91,8 @@ function torture.finalizers()
   for k in pairs(graves) do graves[k] = nil end
 end
 
--- Up to 5.3, and on LuaJIT, the collection that runs them ends with their error; later ones run the others.
+-- Up to 5.3 the collection that runs them ends with their error; later ones run the others. Not on LuaJIT, which crashes of some hundreds of
+-- them by itself, with no profiler in the process.
 function torture.finalizers_with_errors()
   local ran = 0
   if rawget(_G, "warn") then rawget(_G, "warn")("@off") end -- 5.5 says it on stderr
@@ -207,7 +208,8 @@ end
 
 torture.names = {}
 for name, body in pairs(torture) do
-  if type(body) == "function" and name ~= "overflow" and name ~= "huge_tables" then torture.names[#torture.names + 1] = name end
+  local apart = name == "overflow" or name == "huge_tables" or (jit and name == "finalizers_with_errors")
+  if type(body) == "function" and not apart then torture.names[#torture.names + 1] = name end
 end
 table.sort(torture.names)
 
