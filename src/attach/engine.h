@@ -54,6 +54,8 @@ struct engine {
   void (*remove)(engine_t *engine, pid_t pid);
   /* Hands out what there is, waiting for it at most so long; after the samples of one tick it comes back sooner. */
   bool (*poll)(engine_t *engine, int milliseconds, engine_take_t *take, void *context, failure_t *failure);
+  /* No more is asked for: samples that a poll has left because they were too many are lost, and counted. NULL: there are none. */
+  void (*end)(engine_t *engine);
   void (*counts)(engine_t *engine, engine_counts_t *counts);
   void (*close)(engine_t *engine);
 };

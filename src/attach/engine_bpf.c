@@ -69,6 +69,8 @@ typedef struct {
   int64_t until;       /* of the poll that is under way: when it ends although there are more samples … */
   engine_take_t *take; /* … and who is told of them */
   void *context;
+  bool behind;     /* the last poll has left samples … */
+  uint64_t unread; /* … and so many were left at the end */
 } engine_bpf_t;
 
 /* -- samples -------------------------------------------------------------------------------------------------------- */
@@ -351,6 +353,24 @@ static void remove_target(engine_t *engine, pid_t pid) {
 
 /* -- taking ------------------------------------------------------------------------------------------------------------ */
 
+static int on_unread(void *context, void *data, size_t size) {
+  engine_bpf_t *e = context;
+  (void)data;
+  (void)size;
+  e->unread++;
+  return 0;
+}
+
+/* A second reader of the ring begins where the first has left off. */
+static void end(engine_t *engine) {
+  engine_bpf_t *e = (engine_bpf_t *)engine;
+  struct ring_buffer *ring =
+      e->behind ? ring_buffer__new(programs_samples_fd(e->programs), on_unread, e, NULL) : NULL;
+  if (ring != NULL) ring_buffer__consume(ring);
+  ring_buffer__free(ring);
+  e->behind = false;
+}
+
 static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take, void *context,
                          failure_t *failure) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
@@ -362,7 +382,8 @@ static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take
   /* one is woken early only when there is much */
   int result = ring_buffer__poll(e->ring, milliseconds < look ? milliseconds : look);
   if (result >= 0 || result == -EINTR) result = ring_buffer__consume(e->ring);
-  return result >= 0 || result == ENOUGH ||
+  e->behind = result == ENOUGH;
+  return result >= 0 || e->behind ||
          failure_set(failure, "the kernel's samples cannot be read: %s", strerror(-result));
 }
 
@@ -370,7 +391,7 @@ static bool poll_samples(engine_t *engine, int milliseconds, engine_take_t *take
 
 static void count(engine_t *engine, engine_counts_t *counts) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
-  *counts = (engine_counts_t){.lost = programs_lost(e->programs)};
+  *counts = (engine_counts_t){.lost = programs_lost(e->programs) + e->unread};
   programs_costs(e->programs, &counts->bpf_ns, &counts->bpf_runs, &counts->verified);
 }
 
@@ -402,7 +423,7 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
     return NULL;
   }
   *e = (engine_bpf_t){
-      .engine = {"bpf", watch, prepare, add_target, remove_target, poll_samples, count, close_engine},
+      .engine = {"bpf", watch, prepare, add_target, remove_target, poll_samples, end, count, close_engine},
       .options = *options};
   if (getrandom(&e->random.state, sizeof e->random.state, GRND_NONBLOCK) < 0)
     e->random.state = (uint64_t)clock_now();

@@ -461,6 +461,10 @@ bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   return recording_ok(r->recording) || failure_set(failure, "out of memory");
 }
 
+void recorder_end(recorder_t *r) {
+  if (r->engine->end != NULL) r->engine->end(r->engine);
+}
+
 void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   recording_counts(r->recording, counts);
   r->engine->counts(r->engine, &counts->engine);

@@ -64,6 +64,8 @@ void recorder_free(recorder_t *recorder);
 bool recorder_add(recorder_t *recorder, pid_t pid, bool stays, failure_t *failure);
 /* Takes samples for at most so long, less when a signal arrives. */
 bool recorder_poll(recorder_t *recorder, int milliseconds, failure_t *failure);
+/* No more samples are wanted: what was too much to be taken is counted as lost. */
+void recorder_end(recorder_t *recorder);
 void recorder_counts(recorder_t *recorder, recorder_counts_t *counts);
 /* Calls `each` for every target in which a Lua was found: it may be read, and held for a moment, until `each` returns. False when memory
  * is out. */

@@ -201,6 +201,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   bool ok = added == r->live.pids.count;
   if ((added > 0 || r->live.all) && !watch(r, recorder, &failure))
     ok = cli_failed("record", "%s", failure.text) == STATUS_OK;
+  recorder_end(recorder);
   recorder_counts(recorder, &counts);
   profile_t *profile = counts.found > 0 ? recorder_finish(recorder) : NULL;
   if (added > 0 || r->live.all) record_status_end(&r->status, &counts);

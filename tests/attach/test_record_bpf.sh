@@ -156,6 +156,7 @@ test_more_samples_than_can_be_read() {
   until_busy 30
   kill -INT "$recorder"
   wait "$recorder" || fail "status: $(cat err)"
+  grep -qE ', [1-9][0-9]* lost' err || fail "what was not read is not counted as lost: $(cat err)"
 }
 
 attach_main "$@"
