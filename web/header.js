@@ -66,7 +66,8 @@ function showFacts(list, facts) {
 }
 
 function showProgram(heading, program) {
-  const short = program.replace(/^.*\/(?=[^/]+$)/, "");
+  // from the first path on, which is the script's where an interpreter stands before it; each without its folders
+  const short = program.replace(/^[^/]*?(?=\S*\/)/, "").replace(/\S*\/(?=[^/\s])/g, "");
   heading.textContent = shorten(short, 200) || "Lua program";
   heading.title = shorten(program, 1000);
   document.title = `${shorten(short, 80) || "Profile"} · LuaPulse`;

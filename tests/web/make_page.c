@@ -41,7 +41,7 @@ static void add(profile_t *p, uint32_t stack, int64_t samples, int64_t bytes) {
 /* 100 samples, 1 s, 4 MiB. Flat: work 30 (10 on line 12, 20 on line 14), string.rep 30, idle 30, fact 10.
  * Cumulative: main 100, work 60, string.rep 30, idle 30, fact 10 (it calls itself). */
 static void make_small(profile_t *p) {
-  describe(p, "/srv/app/demo.lua");
+  describe(p, "lua5.4 /srv/app/demo.lua --config /etc/demo/settings.lua");
   profile_add_type(p, "samples", "count");
   profile_add_type(p, "cpu", "nanoseconds");
   profile_add_type(p, "alloc_space", "bytes");

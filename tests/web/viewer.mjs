@@ -46,8 +46,8 @@ async function rows() {
 const tests = {
   async "title and totals are shown"() {
     await openPage("small");
-    assert.equal(await browser.run("return document.title"), "demo.lua · LuaPulse");
-    assert.equal(await text("#program"), "demo.lua");
+    assert.equal(await browser.run("return document.title"), "demo.lua --config settings.lua · LuaPulse");
+    assert.equal(await text("#program"), "demo.lua --config settings.lua"); // without the interpreter and folders
     const facts = await text("#facts");
     for (const fact of [/Total\s+1 s\s+cpu/, /Duration\s+2 s\s+50.0 % cpu/, /Samples\s+100\s/, /Period\s+10 ms\s+of cpu/])
       assert.match(facts, fact);
