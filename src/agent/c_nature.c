@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "agent/library.h"
+
 enum { SLOTS = 1024, MAX_COUNT = 512, NATURE_SHIFT = 56 };
 
 static _Atomic uint64_t slots[SLOTS]; /* an address, which has 48 bits at most, and above it the nature */
@@ -32,18 +34,6 @@ static void add(lua_State *L, walk_nature_t nature) {
     atomic_fetch_add(&count, 1);
     return;
   }
-}
-
-static bool push_loaded(lua_State *L, const char *module) {
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  if (lua_istable(L, -1)) {
-    lua_pushstring(L, module);
-    lua_rawget(L, -2);
-    lua_remove(L, -2);
-    if (lua_istable(L, -1)) return true;
-  }
-  lua_pop(L, 1);
-  return false;
 }
 
 /* What the library itself has put there has none, but for pairs and ipairs of 5.1. With upvalues one C function is many: all that a
@@ -78,7 +68,7 @@ static void add_result(lua_State *L, const char *name, int arguments) {
 /* coroutine.resume, and the function that coroutine.wrap makes. */
 static void add_resumers(lua_State *L) {
   int top = lua_gettop(L);
-  if (!push_loaded(L, "coroutine")) return;
+  if (!library_push(L, "coroutine")) return;
   lua_pushliteral(L, "resume");
   lua_rawget(L, -2);
   if (lua_iscfunction(L, -1) && !has_upvalues(L)) add(L, WALK_C_RESUMES_ARGUMENT);
@@ -118,7 +108,7 @@ void c_nature_learn(lua_State *L) {
   } all[] = {{"_G", base}, {"string", string}, {"table", table}, {"math", math},
              {"os", os},   {"io", io},         {"utf8", utf8},   {"coroutine", coroutine}};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-    if (!push_loaded(L, all[i].module)) continue;
+    if (!library_push(L, all[i].module)) continue;
     add_named(L, all[i].names);
     if (all[i].names == base) add_result(L, "ipairs", 1);
     if (all[i].names == string) add_result(L, "gmatch", 2);

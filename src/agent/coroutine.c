@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/engine.h"
+#include "agent/library.h"
 
 /* Upvalues of the replacements: 1 the VM's userdata, 2 the original; of a wrapped coroutine: 1 the VM, 2 the
  * coroutine, 3 the original resume. */
@@ -139,17 +140,6 @@ static const struct {
 
 enum { REPLACEMENTS = sizeof replacements / sizeof replacements[0] };
 
-static bool push_library(lua_State *L) {
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  if (lua_istable(L, -1)) {
-    lua_getfield(L, -1, LUA_COLIBNAME);
-    lua_remove(L, -2);
-  }
-  if (lua_istable(L, -1)) return true;
-  lua_pop(L, 1);
-  return false;
-}
-
 /* The library on top has three C functions that are not ours yet. */
 static bool is_plain(lua_State *L) {
   bool plain = true;
@@ -163,7 +153,7 @@ static bool is_plain(lua_State *L) {
 }
 
 void coroutine_watch(lua_State *L) {
-  if (!push_library(L)) return;
+  if (!library_push(L, LUA_COLIBNAME)) return;
   if (is_plain(L)) { /* a host with a scheduler of its own in their place keeps it */
     int library = lua_gettop(L);
     vm_push(L);
@@ -194,7 +184,7 @@ void coroutine_watch(lua_State *L) {
 }
 
 void coroutine_unwatch(lua_State *L) {
-  if (!push_library(L)) return;
+  if (!library_push(L, LUA_COLIBNAME)) return;
   for (int i = 0; i < REPLACEMENTS; i++) {
     lua_getfield(L, -1, replacements[i].name);
     if (lua_tocfunction(L, -1) == replacements[i].function && lua_getupvalue(L, -1, UP_ORIGINAL) != NULL)

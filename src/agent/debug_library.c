@@ -6,6 +6,7 @@
 
 #include "agent/engine.h"
 #include "agent/host_hook.h"
+#include "agent/library.h"
 
 enum { UP_VM = 1, UP_ORIGINAL = 2 }; /* upvalues of the replacements */
 
@@ -65,18 +66,6 @@ static const struct {
 
 enum { REPLACEMENTS = sizeof replacements / sizeof replacements[0] };
 
-static bool push_library(lua_State *L) {
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  if (lua_istable(L, -1)) {
-    lua_pushliteral(L, LUA_DBLIBNAME);
-    lua_rawget(L, -2);
-    lua_remove(L, -2);
-  }
-  if (lua_istable(L, -1)) return true;
-  lua_pop(L, 1);
-  return false;
-}
-
 /* The function on top is one that can be called in the stead of another: of C, with nothing of its own. */
 static bool is_plain(lua_State *L, lua_CFunction ours) {
   lua_CFunction function = lua_tocfunction(L, -1);
@@ -87,7 +76,7 @@ static bool is_plain(lua_State *L, lua_CFunction ours) {
 }
 
 void debug_library_watch(lua_State *L) {
-  if (!push_library(L)) return;
+  if (!library_push(L, LUA_DBLIBNAME)) return;
   for (int i = 0; i < REPLACEMENTS; i++) {
     lua_pushstring(L, replacements[i].name);
     lua_pushvalue(L, -1);
@@ -105,7 +94,7 @@ void debug_library_watch(lua_State *L) {
 }
 
 void debug_library_unwatch(lua_State *L) {
-  if (!push_library(L)) return;
+  if (!library_push(L, LUA_DBLIBNAME)) return;
   for (int i = 0; i < REPLACEMENTS; i++) {
     lua_pushstring(L, replacements[i].name);
     lua_pushvalue(L, -1);

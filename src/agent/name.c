@@ -190,6 +190,10 @@ static void search_metatable(search_t *s, const char *name, size_t len) {
     bool methods = lua_type(L, -2) == LUA_TSTRING && strcmp(lua_tostring(L, -2), "__index") == 0;
     if (methods && lua_istable(L, -1) && !lua_rawequal(L, -1, -3)) search_table(s, len, 0);
     lua_pop(L, 1);
+    if (s->steps-- > 0)
+      continue; /* it need not be a metatable: a host may keep anything there, of any size */
+    lua_pop(L, 1);
+    break;
   }
 }
 
