@@ -21,7 +21,7 @@ typedef struct {
   bool counts_only; /* no profile is wanted: nothing is read to name functions */
   /* Layouts of Luas that are not known, as in runtime_options_t. `layout` chooses one for a process by what it says it has; NULL: none. */
   bool (*layout)(void *context, const idents_t *idents, layout_t *layout, failure_t *failure);
-  bool (*from_debug)(const char *path, layout_t *layout);
+  const layout_t *(*from_debug)(const char *path, layout_t *room, failure_t *why_not);
   /* Told of what happens to targets, one line without its end. `failed`: it is not, or no more, recorded. */
   void (*say)(void *context, bool failed, const char *text);
   void *context;

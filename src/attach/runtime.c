@@ -53,6 +53,26 @@ static void list_runtimes(choice_t *choice) {
   if (all->count == 0 && choice->options->given != NULL) all->count = 1;
 }
 
+/* What the debug information of the file says that the claim stands in. The process runs meanwhile. */
+static const layout_t *add_by_debug(choice_t *choice, size_t i) {
+  runtime_t *runtime = &choice->all->runtimes[i];
+  const map_t *map = maps_find(&choice->target->maps, runtime->ident.at);
+  layout_t *room = &choice->all->from_debug[i];
+  failure_t why_not = {""};
+  char path[4096];
+  if (choice->options->from_debug == NULL || map == NULL) return NULL;
+  maps_open_path(map, choice->target->process.pid, path, sizeof path);
+  const layout_t *layout = choice->options->from_debug(path, room, &why_not);
+  snprintf(runtime->not_by_debug, sizeof runtime->not_by_debug, "%s", why_not.text);
+  if (layout == NULL || !is_for(runtime, layout)) return NULL;
+  if (layout == room) /* the file may be known by a number only */
+    snprintf(room->name, sizeof room->name, "%s", runtime->ident.text);
+  add(choice, layout, i,
+      layout == room ? "by the debug information of its file"
+                     : "known to LuaPulse, and that of its file's debug information");
+  return layout;
+}
+
 static void list_candidates(choice_t *choice) {
   const layout_t *known;
   for (size_t i = 0; i < choice->all->count; i++) {
@@ -63,8 +83,9 @@ static void list_candidates(choice_t *choice) {
       continue; /* who gives one wants that one */
     }
     if (runtime->ident.text[0] == '\0') continue;
+    const layout_t *by_debug = add_by_debug(choice, i);
     for (size_t k = 0; (known = layout_known(k)) != NULL; k++)
-      if (is_for(runtime, known)) add(choice, known, i, "known to LuaPulse");
+      if (is_for(runtime, known) && known != by_debug) add(choice, known, i, "known to LuaPulse");
   }
 }
 
@@ -156,28 +177,6 @@ static bool hold_and_try(choice_t *choice, failure_t *failure) {
   }
 }
 
-/* -- by debug information ---------------------------------------------------------------------------------------------- */
-
-/* The file that the claim stands in, read with the process running. True when there is a layout to try. */
-static bool ask_debug(choice_t *choice) {
-  bool any = false;
-  if (choice->options->from_debug == NULL) return false;
-  choice->count = 0;
-  for (size_t i = 0; i < choice->all->count; i++) {
-    const runtime_t *runtime = &choice->all->runtimes[i];
-    const map_t *map = maps_find(&choice->target->maps, runtime->ident.at);
-    char path[4096];
-    if (map == NULL) continue;
-    maps_open_path(map, choice->target->process.pid, path, sizeof path);
-    if (!choice->options->from_debug(path, &choice->all->from_debug[i])) continue;
-    snprintf(choice->all->from_debug[i].name, sizeof choice->all->from_debug[i].name, "%s",
-             runtime->ident.text); /* the file may be known by a number only */
-    add(choice, &choice->all->from_debug[i], i, "by the debug information of its file");
-    any = true;
-  }
-  return any;
-}
-
 static void look_for_vms(choice_t *choice) {
   const layout_t *layouts[VMS_LAYOUTS];
   for (size_t i = 0; i < choice->count; i++) layouts[i] = choice->candidates[i].layout;
@@ -196,10 +195,6 @@ bool runtimes_decide(runtimes_t *all, target_t *target, const runtime_options_t 
   if (all->count == 0) return true; /* nothing to look for: it runs on */
   list_candidates(&choice);
   look_for_vms(&choice);
-  if (!hold_and_try(&choice, failure)) return false;
-  if (runtimes_any(all) || options->given != NULL || all->count == 0) return true;
-  target_release(target);
-  if (ask_debug(&choice)) look_for_vms(&choice);
   return hold_and_try(&choice, failure);
 }
 

@@ -22,6 +22,7 @@ typedef struct {
   const layout_t *layout;   /* NULL: none agrees */
   const char *origin;       /* where the layout is from */
   char why[RUNTIME_WHY];    /* what agreed, or, when none was taken, what did not last */
+  char not_by_debug[256];   /* why the file's debug information says nothing; "": it does, or there is none */
   uint64_t vm_low, vm_high; /* LuaJIT: the interpreter's code */
   bool idle;                /* no Lua ran: it was checked by the functions in memory */
   runtime_tried_t tried[RUNTIME_TRIED];
@@ -31,16 +32,17 @@ typedef struct {
 
 /* A layout from somewhere else than those that are known; made when it is wanted. */
 typedef struct {
-  const layout_t *given; /* tried first, NULL: none */
+  const layout_t *given; /* it alone is tried; NULL: none */
   const char *given_name;
-  /* The layout of the file at `path` by its debug information, tried last; NULL: not asked for. */
-  bool (*from_debug)(const char *path, layout_t *layout);
+  /* What the debug information of the file at `path` says, tried before those that are known: one of them that it agrees with, or one that it made
+   * in `room`; NULL: there is none, or it says nothing, because of what is in `why_not`. NULL: debug information is not asked. */
+  const layout_t *(*from_debug)(const char *path, layout_t *room, failure_t *why_not);
 } runtime_options_t;
 
 typedef struct {
   runtime_t runtimes[RUNTIMES_MAX];
   size_t count;
-  layout_t from_debug[RUNTIMES_MAX];
+  layout_t from_debug[RUNTIMES_MAX]; /* those that were made */
   vms_seen_t *seen;
 } runtimes_t;
 

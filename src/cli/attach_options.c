@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/layout_debug.h"
 #include "format/encoding.h"
 #include "profile/mem.h"
 
@@ -58,15 +57,6 @@ bool attach_read_layout(const char *path, const idents_t *idents, layout_t *layo
   if (!fits && idents->count > 0)
     return failure_set(failure, "layout file %s: no layout in it is for %s, which is in there", path,
                        idents->idents[0].text);
-  return true;
-}
-
-bool attach_layout_from_debug(const char *path, layout_t *layout) {
-  layout_debug_t made;
-  failure_t ignored = {""};
-  /* anybody's file: what it says is not taken for possible */
-  if (!layout_debug_read(&made, path, &ignored) || layout_outside(&made.layout) != NULL) return false;
-  *layout = made.layout;
   return true;
 }
 

@@ -18,8 +18,6 @@ bool attach_parse_pids(const char *text, attach_pids_t *pids);
 
 /* The layout in a file for one of the Luas the process says it has, else the first in it. */
 bool attach_read_layout(const char *path, const idents_t *idents, layout_t *layout, failure_t *failure);
-/* runtime_options_t.from_debug */
-bool attach_layout_from_debug(const char *path, layout_t *layout);
 
 /* Text of any origin, made fit for a terminal. */
 void attach_print(sink_t *sink, const char *text);

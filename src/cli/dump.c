@@ -9,6 +9,7 @@
 #include "attach/snapshot.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
+#include "cli/layout_apart.h"
 
 enum { NAME_COLUMNS = 28 };
 
@@ -176,7 +177,7 @@ static bool dump_process(pid_t pid, const char *layout_file, sink_t *sink, failu
   target_t target;
   runtimes_t runtimes;
   layout_t given;
-  runtime_options_t options = {.from_debug = attach_layout_from_debug};
+  runtime_options_t options = {.from_debug = layout_apart_read};
   if (!target_open(&target, pid, failure)) return false;
   if (layout_file != NULL) {
     if (!attach_read_layout(layout_file, &target.idents, &given, failure)) {

@@ -324,6 +324,26 @@ static const layout_t *find_known(const layout_t *layout) {
   return NULL;
 }
 
+/* Whether `known` says all that `made` says, but for what same_puc() passes over. */
+static bool says_all_of(const layout_t *known, layout_t made) {
+  bool puc = made.family == LAYOUT_PUC;
+  const uint16_t *there = puc ? &known->puc.state_tag : &known->luajit.pointer; /* the first field of each */
+  const uint16_t *wanted = puc ? &made.puc.state_tag : &made.luajit.pointer;
+  size_t count = (puc ? sizeof made.puc : sizeof made.luajit) / sizeof *wanted;
+  if (known->family != made.family || known->language != made.language) return false;
+  if (puc) made.puc.status_finalizer = made.puc.status_tail = made.puc.status_tail_else = LAYOUT_ABSENT;
+  for (size_t i = 0; i < count; i++)
+    if (wanted[i] != LAYOUT_ABSENT && wanted[i] != there[i]) return false;
+  return true;
+}
+
+static const layout_t *find_wider(const layout_t *made) {
+  const layout_t *known;
+  for (size_t i = 0; (known = layout_known(i)) != NULL; i++)
+    if (says_all_of(known, *made)) return known;
+  return NULL;
+}
+
 static bool make(const making_t *m) {
   char runtime[64];
   bool puc = has(m, "lua_State", "l_G"), luajit = has(m, "lua_State", "glref");
@@ -351,11 +371,13 @@ static bool make(const making_t *m) {
 
 bool layout_debug_read(layout_debug_t *result, const char *path, failure_t *failure) {
   debug_info_t *info = debug_info_open(path, structures, sizeof structures / sizeof structures[0], failure);
+  result->there = info != NULL;
   if (info == NULL) return false;
   making_t making = {path, info, &result->layout, failure};
   bool done = make(&making);
   snprintf(result->build_id, sizeof result->build_id, "%s", debug_info_build_id(info));
   result->known = done ? find_known(&result->layout) : NULL;
+  result->wider = !done ? NULL : result->known != NULL ? result->known : find_wider(&result->layout);
   debug_info_close(info);
   return done;
 }

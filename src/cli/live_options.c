@@ -8,6 +8,7 @@
 
 #include "attach/clock.h"
 #include "cli/cli.h"
+#include "cli/layout_apart.h"
 
 static const int64_t ALL_SETTLE_NS = 2000000000;
 
@@ -88,7 +89,7 @@ recorder_options_t live_recorder_options(const live_options_t *o,
                               .follow = o->follow,
                               .all = o->all,
                               .layout = o->layout_file != NULL ? choose_layout : NULL,
-                              .from_debug = attach_layout_from_debug,
+                              .from_debug = layout_apart_read,
                               .say = say,
                               .context = context};
 }

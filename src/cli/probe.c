@@ -13,6 +13,7 @@
 #include "attach/engine.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
+#include "cli/layout_apart.h"
 #include "cli/layout_debug.h"
 
 enum { MOST_LISTED = 16 /* threads, libraries */ };
@@ -104,6 +105,11 @@ static void print_runtime(sink_t *sink, const runtime_t *runtime) {
     row(sink, "because");
     sink_format(sink, "%s\n", runtime->why);
   }
+  if (runtime->not_by_debug[0] != '\0') {
+    row(sink, "debug");
+    attach_print(sink, runtime->not_by_debug);
+    sink_text(sink, "\n");
+  }
   for (size_t i = 0; i < runtime->tried_count; i++) {
     if (runtime->layout != NULL && strcmp(runtime->tried[i].name, runtime->layout->name) == 0) continue;
     row(sink, "not");
@@ -155,7 +161,7 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
 static bool probe_process(pid_t pid, const char *layout_file, sink_t *sink, failure_t *failure) {
   target_t target;
   layout_t given;
-  runtime_options_t options = {.from_debug = attach_layout_from_debug};
+  runtime_options_t options = {.from_debug = layout_apart_read};
   if (!process_look(&target.process, pid, failure)) return false;
   if (!target_open(&target, pid, failure)) {
     attach_print_head(sink, &target);

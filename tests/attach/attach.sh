@@ -69,6 +69,14 @@ start() {
   disown "$pid" # its end is no news
   started+=("$pid")
 }
+# start_split COMMAND… -- ARGUMENTS: of split.lua
+start_split() {
+  local command=()
+  while [ "$1" != -- ]; do command+=("$1") && shift; done
+  shift
+  start "${command[@]}" "$here/split.lua" "$@"
+  until_printed ready
+}
 # start_sleep: a process without a Lua in it, that has its name: before it is a shell
 start_sleep() {
   start sleep 1000

@@ -9,14 +9,6 @@ split_shares() {
 }
 # enough ARGUMENTS…: recorded until shares mean something: 200 samples tell 500 of a thousand from 300, those of a quiet machine much more
 enough() { until_seen "sampled 200" recorded -F 1999 "$@"; }
-start_split() { # COMMAND… -- ARGUMENTS of split.lua
-  local command=()
-  while [ "$1" != -- ]; do command+=("$1") && shift; done
-  shift
-  start "${command[@]}" "$here/split.lua" "$@"
-  until_printed ready
-}
-
 # Engine ptrace walks by the code that dump has, and the agent, which are tried on every runtime.
 tells_more() { [[ $engine != ptrace || $runtime == lua5.5 || $runtime == luajit,-joff ]]; }
 test_known_shares() {
@@ -91,42 +83,6 @@ test_replaced_binary() {
     recorded -q -p "$pid" -d 0.1
     same "$(cat err)" "" "what a quiet recording says"
     kill -KILL "$pid"
-  done
-}
-# What is known of 5.4 is wrong in a copy of luapulse: then the debug information of the program tells, and without it a file that is given.
-test_a_lua_that_is_not_known() {
-  local known=$luapulse luapulse=$PWD/unknowing right='stacks "^main chunk [^;]*split.lua:[0-9]+.;[abc] [^;]*;burn [^;]*split.lua:"'
-  LC_ALL=C sed '/^layout puc 5\.4 /,/CallInfo/ s/ ci=32 / ci=40 /' "$known" >unknowing
-  chmod 755 unknowing
-  ! cmp -s unknowing "$known" || fail "it knows all the same"
-  ${CC:-cc} -g $(pkg-config --cflags lua5.4) -o host "$here/debug_host.c" -rdynamic -l:liblua5.4.a -lm -ldl || fail "the host does not compile"
-  "$luapulse" layout host -o own.layout || fail "no layout"
-  strip -o stripped host
-  start_split ./stripped -- plain
-  kill -STOP "$pid" # it need not run meanwhile
-  local without=$pid
-  start_split ./host -- plain
-  status "$luapulse" probe -p "$pid"
-  same "$status" 0 "status: $(cat err)"
-  grep -qE '^  layout +"Lua 5\.4\.[0-9]", by the debug information of its file$' out || fail "$(cat out)"
-  grep -qE '^  not +"Lua 5\.4\.3-5\.4\.9": ' out || fail "it was not tried: $(cat out)"
-  status "$luapulse" dump -p "$pid"
-  same "$status" 0 "status: $(cat err)"
-  has out "main chunk"
-  # a file that is given alone is tried, also where the debug information would tell
-  sed 's/ ci=32/ ci=40/' own.layout >wrong.layout
-  status "$luapulse" dump -p "$pid" --layout wrong.layout
-  same "$status" 1 "status of a wrong layout"
-  has err "luapulse dump: no Lua that can be read in process $pid (host): Lua 5.4.4 is mapped there, but "
-  status "$luapulse" dump -p "$without"
-  same "$status" 1 "status without debug information"
-  has err "luapulse dump: no Lua that can be read in process $without (stripped): Lua 5.4.4 is mapped there, but "
-  has err "; \`luapulse layout\` makes a layout for a build that is not known"
-  for engine in $(engines); do
-    until_seen "$right" recorded -p "$pid" -F 499
-    kill -CONT "$without"
-    until_seen "$right" recorded -p "$without" -F 499 --layout own.layout
-    kill -STOP "$without"
   done
 }
 # The number of a process that has ended is given to another one: that is none of ours.
