@@ -90,11 +90,11 @@ static inline uint32_t least(uint32_t a, uint32_t b) {
 /* Of the prototype only what the mark is made of, which lies together: memory that nobody has read for long is slow. */
 static bool mark_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
   const layout_luajit_t *l = &layout_of(walk)->luajit;
-  const uint8_t *bytes = walk->buffer;
   uint32_t low = least(least(l->proto_source, l->proto_line), l->proto_lines);
   uint32_t len = l->proto_size - low;
-  if (len > WALK_BUFFER || !walk_read(walk->memory, walk->buffer, frame->proto + low, len, trust))
-    return false;
+  if (len > WALK_BUFFER) return false;
+  const uint8_t *bytes = walk_read_proto(walk, frame->proto + low, len, trust);
+  if (bytes == NULL) return false;
   walk_proto_t *proto = &walk->marked.proto;
   proto->source = bytes_ref(bytes, l->proto_source - low, l->pointer);
   proto->lines = bytes_ref(bytes, l->proto_lines - low, l->pointer);
@@ -106,10 +106,9 @@ static bool mark_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
 WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, walk_frame_t *frame) {
   if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(frame)) return false;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
-  const uint8_t *bytes = walk->buffer;
-  if (l->function_pc + 8u > WALK_BUFFER) return false;
-  if ((object & 7) != 0 || !walk_read(walk->memory, walk->buffer, object, l->function_pc + l->pointer, trust))
-    return false;
+  if (l->function_pc + 8u > WALK_OBJECT || (object & 7) != 0) return false;
+  const uint8_t *bytes = walk_read_object(walk, object, l->function_pc + l->pointer, trust);
+  if (bytes == NULL) return false;
   if (bytes[l->state_tag] != TYPE_FUNCTION) return false; /* all objects keep their type in one place */
   *frame = (walk_frame_t){.function = object, .ffid = bytes[l->function_ffid]};
   if (frame->ffid == FF_LUA) {
@@ -125,7 +124,7 @@ WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, wal
   uint64_t distance = (uint64_t)link & ~(uint64_t)LINK_TYPE_P;
   if ((link & LINK_TYPE) == LINK_LUA) {
     uint32_t call; /* of the caller, just before its pc; its operand A tells where the frame began */
-    if (!walk_read(walk->memory, &call, (uint64_t)link - INSTRUCTION, INSTRUCTION, trust)) return 0;
+    if (!walk_read_instruction(walk, &call, (uint64_t)link - INSTRUCTION, trust)) return 0;
     distance = (uint64_t)SLOT * (1u + (two_slots(walk) ? 1u : 0u) + (call >> 8 & 255));
   }
   return distance >= SLOT && distance < f ? f - distance : 0;

@@ -146,11 +146,10 @@ static bool is_proto(walk_t *walk, walk_frame_t *frame, walk_trust_t trust) {
 static walk_reason_t read_closure(walk_t *walk, uint64_t closure, uint32_t tag, walk_trust_t trust,
                                   walk_frame_t *frame) {
   const layout_puc_t *l = &layout_of(walk)->puc;
-  uint64_t words[CLOSURE_BYTES / 8];
-  const uint8_t *bytes = (const uint8_t *)words;
   uint32_t len = most(l->closure_proto, l->closure_code) + 8;
-  if (len > CLOSURE_BYTES || (closure & 7) != 0 || !walk_read(walk->memory, words, closure, len, trust))
-    return WALK_BAD_FUNCTION;
+  if (len > WALK_OBJECT || (closure & 7) != 0) return WALK_BAD_FUNCTION;
+  const uint8_t *bytes = walk_read_object(walk, closure, len, trust);
+  if (bytes == NULL) return WALK_BAD_FUNCTION;
   if ((bytes[l->closure_tag] & 15) != PUC_FUNCTION) return WALK_BAD_FUNCTION;
   bool is_c = l->tag_lua == l->tag_c ? bytes[l->closure_is_c] != 0 : tag == l->tag_c;
   frame->function = closure;

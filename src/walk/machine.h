@@ -73,9 +73,58 @@ WALK_LOCAL const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len
   return &walk->calls.bytes[walk_bounded((uint32_t)above, LAST)];
 }
 
+/* So much around an address that is in one page with it: what is there can be read if the address can. */
+static inline uint64_t walk_within_page(uint64_t wanted, uint64_t at, uint32_t bytes) {
+  enum { PAGE = 4096 };
+  uint64_t page = at & ~(uint64_t)(PAGE - 1);
+  if (wanted < page) return page;
+  return wanted > page + PAGE - bytes ? page + PAGE - bytes : wanted;
+}
+
+/* A function object, NULL when it cannot be read. Those that one piece of code made lie near each other: once two do, what lies around is
+ * taken along. */
+WALK_LOCAL const uint8_t *walk_read_object(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  enum { LAST = WALK_OBJECTS_READ - WALK_OBJECT };
+  uint64_t above = at - walk->objects.low;
+  bool near = at - walk->objects.last + WALK_OBJECTS_READ <= 2 * WALK_OBJECTS_READ;
+  walk->objects.last = at;
+  if (walk->objects.low == 0 || above > LAST) {
+    walk->objects.low = 0;
+    uint64_t low = walk_within_page(at - WALK_OBJECTS_READ / 2, at, WALK_OBJECTS_READ);
+    above = at - low;
+    if (!near || above > LAST || !walk_read(walk->memory, walk->objects.bytes, low, WALK_OBJECTS_READ, trust))
+      return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+    walk->objects.low = low;
+  }
+  return &walk->objects.bytes[walk_bounded((uint32_t)above, LAST)];
+}
+
+/* An instruction of a caller. LuaJIT keeps a function's code behind its prototype, which is wanted next: both are read by one call, unless they
+ * lie far from each other. */
+WALK_LOCAL bool walk_read_instruction(walk_t *walk, uint32_t *to, uint64_t at, walk_trust_t trust) {
+  enum { LAST = WALK_CODE_READ - sizeof *to };
+  uint64_t low = walk_within_page(at - LAST, at, WALK_CODE_READ);
+  walk->code.low = 0;
+  if ((at & 3) != 0 || !walk_read(walk->memory, walk->code.bytes, low, WALK_CODE_READ, trust))
+    return walk_read(walk->memory, to, at, sizeof *to, trust);
+  walk->code.low = low;
+  uint32_t i = walk_bounded((uint32_t)(at - low), LAST);
+  __builtin_memcpy(to, &walk->code.bytes[i & ~3u], sizeof *to);
+  return true;
+}
+
+/* Part of a prototype, NULL when it cannot be read. */
+WALK_LOCAL const uint8_t *walk_read_proto(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  uint64_t above = at - walk->code.low;
+  uint32_t last = WALK_CODE_READ - len; /* known to the verifier, as the layout is */
+  if (walk->code.low != 0 && above <= last) return &walk->code.bytes[walk_bounded((uint32_t)above, last)];
+  return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+}
+
 /* What was taken along is of this walk alone. */
 static inline void walk_forget_reads(walk_t *walk) {
   walk->window.low = walk->calls.low = walk->calls.last = 0;
+  walk->objects.low = walk->objects.last = walk->code.low = 0;
 }
 
 /* What only those use who live in the process. */
@@ -125,6 +174,18 @@ static inline bool walk_read_slots(walk_t *walk, uint64_t *to, uint64_t from, ui
 }
 
 static inline const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+}
+
+static inline const uint8_t *walk_read_object(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
+  return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+}
+
+static inline bool walk_read_instruction(walk_t *walk, uint32_t *to, uint64_t at, walk_trust_t trust) {
+  return walk_read(walk->memory, to, at, sizeof *to, trust);
+}
+
+static inline const uint8_t *walk_read_proto(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
   return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
 }
 

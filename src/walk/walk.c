@@ -26,10 +26,7 @@ WALK_PLACE bool walk_is_collecting(walk_t *walk, uint64_t global) {
   return is_puc(walk) && puc_is_collecting(walk, global);
 }
 
-enum {
-  STRING_HEAD =
-      sizeof(((walk_t *)0)->marked.head) /* tells its hash and its length, wherever they are in it */
-};
+enum { STRING_HEAD = 24 /* bytes: tells its hash and its length, wherever they are in it */ };
 
 /* The length of the string that `head` is of; 0 where its bytes are elsewhere (long ones of 5.5) or it is not told. */
 static inline uint64_t string_length(walk_t *walk, const uint8_t *head) {
@@ -56,14 +53,22 @@ static uint32_t source_hash(walk_t *walk, uint64_t source) {
   enum { HASH = 12, TAIL = 8, MOST = 1 << 20 };
   const layout_t *layout = layout_of(walk);
   bool is_jit = layout->family == LAYOUT_LUAJIT, is_short = is_jit && layout->luajit.string_length == HASH;
-  const uint8_t *head = (const uint8_t *)walk->marked.head;
+  const uint8_t *head = (const uint8_t *)walk->marked.words;
   uint64_t *tail = &walk->marked.tail;
+  uint32_t there = WALK_SOURCE;
   *tail = 0;
-  if (!walk_read(walk->memory, walk->marked.head, source, sizeof walk->marked.head, WALK_GUESS)) return 0;
-  uint64_t end = source + (is_jit ? layout->luajit.string_bytes : layout->puc.string_bytes),
-           len = string_length(walk, head);
+  if (!walk_read(walk->memory, walk->marked.words, source, WALK_SOURCE, WALK_GUESS)) {
+    there = STRING_HEAD; /* nothing may lie behind the string */
+    if (!walk_read(walk->memory, walk->marked.words, source, STRING_HEAD, WALK_GUESS)) return 0;
+  }
+  uint32_t begin = is_jit ? layout->luajit.string_bytes : layout->puc.string_bytes;
+  uint64_t len = string_length(walk, head);
   if (len > 0 && len < MOST) {
-    walk_read(walk->memory, tail, end + len - TAIL, TAIL, WALK_GUESS);
+    uint64_t at = begin + len - TAIL;
+    if (at <= there - TAIL)
+      __builtin_memcpy(tail, head + walk_bounded((uint32_t)at, WALK_SOURCE - TAIL), TAIL);
+    else
+      walk_read(walk->memory, tail, source + at, TAIL, WALK_GUESS);
     if (len < TAIL) *tail >>= 8 * (TAIL - len); /* what is before them is not of the name, and changes */
   }
   return bytes_u32(head, is_short ? HASH - 4 : HASH) ^ (uint32_t)(*tail * 0x9e3779b97f4a7c15u >> 32);

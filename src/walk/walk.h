@@ -27,6 +27,10 @@ enum {
   WALK_WINDOW = 64,        /* words of a Lua stack read at a time in BPF */
   WALK_CALL = 96,          /* bytes of a call record, at most … */
   WALK_CALLS_READ = 1024,  /* … and of records side by side, read at a time in BPF */
+  WALK_OBJECT = 64,        /* bytes of a function object, at most … */
+  WALK_OBJECTS_READ = 512, /* … and of such that lie near each other, read at a time in BPF */
+  WALK_CODE_READ = 512,    /* bytes of a prototype and its code, read at a time in BPF */
+  WALK_SOURCE = 128,       /* bytes of the string of a source's name, read at once: most have no more */
   WALK_MET = 64,           /* functions of a walk remembered */
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5,
@@ -235,8 +239,9 @@ typedef struct walk {
   struct {
     uint64_t source;
     uint32_t hash;
-    uint64_t head[3],
-        tail;           /* of the string that is being looked at; not on the stack, of which BPF has little */
+    uint64_t words[WALK_SOURCE /
+                   8];  /* of its string, from the beginning; not on the stack, of which BPF has little */
+    uint64_t tail;      /* the last of it */
     walk_proto_t proto; /* likewise */
   } marked;             /* last, in this walk */
 
@@ -255,9 +260,17 @@ typedef struct walk {
   } window;       /* BPF: of the Lua stack that is being read */
   struct {
     _Alignas(8) uint8_t bytes[WALK_CALLS_READ];
+    uint64_t low;  /* where they lie; 0: nowhere */
+    uint64_t last; /* the record that was asked for last */
+  } calls;         /* BPF: PUC's call records */
+  struct {
+    _Alignas(8) uint8_t bytes[WALK_OBJECTS_READ];
+    uint64_t low, last; /* as of calls */
+  } objects;            /* BPF: function objects */
+  struct {
+    _Alignas(8) uint8_t bytes[WALK_CODE_READ];
     uint64_t low;                             /* where they lie; 0: nowhere */
-    uint64_t last;                            /* the record that was asked for last */
-  } calls;                                    /* BPF: PUC's call records */
+  } code;                                     /* BPF, LuaJIT: instructions, and what lies before them */
   walk_range_t near_images[WALK_NEAR_IMAGES]; /* BPF: in place of images, empty ones included */
 
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */

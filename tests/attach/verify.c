@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
   }
   if (argc == 2 && strcmp(argv[1], "--broken") == 0) {
     layout_t broken = *layout_known(0);
-    broken.puc.closure_tag = 4096; /* of a buffer of some bytes */
+    broken.puc.closure_tag = LAYOUT_ABSENT - 1; /* of a buffer that all that is behind it is not as long as */
     refused += !verify(programs, &broken);
     refused += !verify(programs, &broken); /* it is not asked for twice, and says the same */
   } else {
