@@ -107,8 +107,11 @@ WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, w
   if (!walk_given(walk) || !walk_is_of(walk, LAYOUT_LUAJIT) || !walk_given(frame)) return false;
   const layout_luajit_t *l = &layout_of(walk)->luajit;
   if (l->function_pc + 8u > WALK_OBJECT || (object & 7) != 0) return false;
-  const uint8_t *bytes = walk_read_object(walk, object, l->function_pc + l->pointer, trust);
-  if (bytes == NULL) return false;
+  const uint8_t *bytes = walk_object_nearby(walk, object, trust);
+  if (bytes == NULL) {
+    if (!walk_read(walk->memory, walk->buffer, object, l->function_pc + l->pointer, trust)) return false;
+    bytes = walk->buffer;
+  }
   if (bytes[l->state_tag] != TYPE_FUNCTION) return false; /* all objects keep their type in one place */
   *frame = (walk_frame_t){.function = object, .ffid = bytes[l->function_ffid]};
   if (frame->ffid == FF_LUA) {
@@ -120,14 +123,29 @@ WALK_APART bool read_object(walk_t *walk, uint64_t object, walk_trust_t trust, w
   return walk_read(walk->memory, &frame->code, object + l->function_code, 8, trust);
 }
 
-WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
+/* `call` is the caller's instruction just before its pc, 0 when it is no Lua function; its operand A tells where the frame began. */
+static uint64_t caller_by(walk_t *walk, uint64_t f, int64_t link, uint32_t call) {
   uint64_t distance = (uint64_t)link & ~(uint64_t)LINK_TYPE_P;
-  if ((link & LINK_TYPE) == LINK_LUA) {
-    uint32_t call; /* of the caller, just before its pc; its operand A tells where the frame began */
-    if (!walk_read_instruction(walk, &call, (uint64_t)link - INSTRUCTION, trust)) return 0;
+  if ((link & LINK_TYPE) == LINK_LUA)
     distance = (uint64_t)SLOT * (1u + (two_slots(walk) ? 1u : 0u) + (call >> 8 & 255));
-  }
   return distance >= SLOT && distance < f ? f - distance : 0;
+}
+
+WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
+  uint32_t call = 0;
+  if ((link & LINK_TYPE) == LINK_LUA &&
+      !walk_read(walk->memory, &call, (uint64_t)link - INSTRUCTION, INSTRUCTION, trust))
+    return 0;
+  return caller_by(walk, f, link, call);
+}
+
+/* The same, where the caller's prototype is wanted next. */
+static uint64_t next_caller(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
+  uint32_t call = 0;
+  if ((link & LINK_TYPE) == LINK_LUA &&
+      !walk_read_instruction(walk, &call, (uint64_t)link - INSTRUCTION, trust))
+    return 0;
+  return caller_by(walk, f, link, call);
 }
 
 /* -- where to begin --------------------------------------------------------------------------------------------- */
@@ -474,7 +492,7 @@ static long step_frame(uint32_t step, void *context) {
   if ((link.link & LINK_TYPE_P) != LINK_VARG) s->pc = return_pc(walk, f, link.link);
   if ((link.link & LINK_TYPE) == LINK_C) leave_cframe(walk, state, &s->cframes);
   if (link.link != s->last_link) {
-    uint64_t caller = luajit_caller_of(walk, f, link.link, trust);
+    uint64_t caller = next_caller(walk, f, link.link, trust);
     if (caller == 0) return end_frames(s, WALK_BAD_LINK);
     s->distance = f - caller;
     s->last_link = link.link;

@@ -148,8 +148,11 @@ static walk_reason_t read_closure(walk_t *walk, uint64_t closure, uint32_t tag, 
   const layout_puc_t *l = &layout_of(walk)->puc;
   uint32_t len = most(l->closure_proto, l->closure_code) + 8;
   if (len > WALK_OBJECT || (closure & 7) != 0) return WALK_BAD_FUNCTION;
-  const uint8_t *bytes = walk_read_object(walk, closure, len, trust);
-  if (bytes == NULL) return WALK_BAD_FUNCTION;
+  const uint8_t *bytes = walk_object_nearby(walk, closure, trust);
+  if (bytes == NULL) {
+    if (!walk_read(walk->memory, walk->buffer, closure, len, trust)) return WALK_BAD_FUNCTION;
+    bytes = walk->buffer;
+  }
   if ((bytes[l->closure_tag] & 15) != PUC_FUNCTION) return WALK_BAD_FUNCTION;
   bool is_c = l->tag_lua == l->tag_c ? bytes[l->closure_is_c] != 0 : tag == l->tag_c;
   frame->function = closure;

@@ -81,22 +81,20 @@ static inline uint64_t walk_within_page(uint64_t wanted, uint64_t at, uint32_t b
   return wanted > page + PAGE - bytes ? page + PAGE - bytes : wanted;
 }
 
-/* A function object, NULL when it cannot be read. Those that one piece of code made lie near each other: once two do, what lies around is
- * taken along. */
-WALK_LOCAL const uint8_t *walk_read_object(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
-  enum { LAST = WALK_OBJECTS_READ - WALK_OBJECT };
-  uint64_t above = at - walk->objects.low;
-  bool near = at - walk->objects.last + WALK_OBJECTS_READ <= 2 * WALK_OBJECTS_READ;
+/* A function object, if what was read along with others has it; NULL: it has to be read. Those that one piece of code made lie near each
+ * other: once two do, what lies around is taken along. */
+WALK_LOCAL const uint8_t *walk_object_nearby(walk_t *walk, uint64_t at, walk_trust_t trust) {
+  enum { BYTES = WALK_OBJECTS_READ, LAST = BYTES - WALK_OBJECT };
+  bool near = at - walk->objects.last + BYTES <= 2 * BYTES;
   walk->objects.last = at;
-  if (walk->objects.low == 0 || above > LAST) {
+  if (walk->objects.low == 0 || at - walk->objects.low > LAST) {
     walk->objects.low = 0;
-    uint64_t low = walk_within_page(at - WALK_OBJECTS_READ / 2, at, WALK_OBJECTS_READ);
-    above = at - low;
-    if (!near || above > LAST || !walk_read(walk->memory, walk->objects.bytes, low, WALK_OBJECTS_READ, trust))
-      return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+    if (!near) return NULL;
+    uint64_t low = walk_within_page(at - BYTES / 2, at, BYTES);
+    if (at - low > LAST || !walk_read(walk->memory, walk->objects.bytes, low, BYTES, trust)) return NULL;
     walk->objects.low = low;
   }
-  return &walk->objects.bytes[walk_bounded((uint32_t)above, LAST)];
+  return &walk->objects.bytes[walk_bounded((uint32_t)(at - walk->objects.low), LAST)];
 }
 
 /* An instruction of a caller. LuaJIT keeps a function's code behind its prototype, which is wanted next: both are read by one call, unless they
@@ -177,8 +175,11 @@ static inline const uint8_t *walk_read_call(walk_t *walk, uint64_t at, uint32_t 
   return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
 }
 
-static inline const uint8_t *walk_read_object(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {
-  return walk_read(walk->memory, walk->buffer, at, len, trust) ? walk->buffer : NULL;
+static inline const uint8_t *walk_object_nearby(walk_t *walk, uint64_t at, walk_trust_t trust) {
+  (void)walk;
+  (void)at;
+  (void)trust;
+  return NULL;
 }
 
 static inline bool walk_read_instruction(walk_t *walk, uint32_t *to, uint64_t at, walk_trust_t trust) {
