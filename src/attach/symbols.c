@@ -80,6 +80,12 @@ struct symbols {
   bool reads; /* the target has been lent what it reads with, since it was aimed at */
 };
 
+static void set_profile(symbols_t *s, profile_t *profile) {
+  uint32_t name = profile_cstring(profile, "[gone]");
+  s->profile = profile;
+  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
+}
+
 symbols_t *symbols_new(profile_t *profile) {
   symbols_t *s = mem_alloc(sizeof *s);
   if (s == NULL) return NULL;
@@ -92,7 +98,7 @@ symbols_t *symbols_new(profile_t *profile) {
   s->met_sources = mem_alloc(MET_BYTES);
   if (s->functions != NULL && s->frames != NULL && s->remote != NULL && s->walk != NULL &&
       s->source != NULL && s->met != NULL && s->met_sources != NULL) {
-    symbols_change_profile(s, profile);
+    set_profile(s, profile);
     return s;
   }
   symbols_free(s);
@@ -113,9 +119,7 @@ void symbols_free(symbols_t *s) {
 }
 
 void symbols_change_profile(symbols_t *s, profile_t *profile) {
-  uint32_t name = profile_cstring(profile, "[gone]");
-  s->profile = profile;
-  s->gone = profile_frame(profile, profile_function(profile, (profile_function_t){name, name, 0, 0}), 0);
+  set_profile(s, profile);
   memset(s->functions, 0, FUNCTIONS * sizeof *s->functions);
   memset(s->frames, 0, FRAMES * sizeof *s->frames);
   s->function_count = s->frame_count = 0;

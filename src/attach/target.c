@@ -9,7 +9,11 @@
 
 #include "profile/mem.h"
 
-enum { CHUNK = 1 << 20, OVERLAP = 64, HOLD_TRIES = 50 };
+enum {
+  CHUNK = 1 << 16, /* as much as stays in a cache between the copy and the search */
+  OVERLAP = 64,
+  HOLD_TRIES = 50
+};
 static const uint64_t most_bytes = (uint64_t)1 << 30; /* of constant data looked through */
 
 /* -- marks ---------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include "walk/bytes.h"
 
 enum {
-  CHUNK = 1 << 20,
+  CHUNK = 1 << 16,       /* as much as stays in a cache between the copy and the search */
   OVERLAP = 256,         /* of lua_State, up to the last field looked at */
   LEAST_VM_BYTES = 2048, /* a VM that was closed has less: its own state only */
   OBJECTS_SECONDS = 1    /* a list of objects may be followed so long */

@@ -9,6 +9,7 @@
 void *(*mem_realloc)(void *old, size_t size) = realloc;
 
 void *mem_alloc(size_t size) {
+  if (mem_realloc == realloc) return calloc(1, size);
   void *block = mem_realloc(NULL, size);
   if (block != NULL) memset(block, 0, size);
   return block;

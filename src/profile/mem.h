@@ -10,7 +10,8 @@
 /* realloc() unless a test replaces it. Not called from signal handlers or hooks. */
 extern void *(*mem_realloc)(void *old, size_t size);
 
-void *mem_alloc(size_t size); /* zeroed, NULL on failure */
+/* Zeroed, NULL on failure. Of a large block only what is used takes memory, and time. */
+void *mem_alloc(size_t size);
 void mem_free(void *block);
 
 /* Makes room for `need` elements of `size` bytes in *array, doubling *capacity.
