@@ -178,6 +178,52 @@ static void addresses_that_lead_nowhere_fail(void **state) {
   assert_int_equal(last.count, 0);
 }
 
+/* Guesses are fetched together, at once, and are not fetched again the next time. */
+static void guesses_are_fetched_once(void **state) {
+  (void)state;
+  enum { LEN = 96, GUESSES = 9 };
+  static const size_t places[] = {PAGE - 40, 480, 16, 5 * PAGE + 8, 2 * PAGE + 1000, 3 * PAGE, 16};
+  enum { PLACES = sizeof places / sizeof places[0] };
+  glance_last_t last = {0};
+  uint8_t *pages = map_pages(), *before = map_pages(), to[LEN];
+  uint64_t guesses[GUESSES] = {8, (uint64_t)(uintptr_t)pages + (size_t)4 * PAGE + 8};
+  for (size_t i = 0; i < PLACES; i++) guesses[2 + i] = (uint64_t)(uintptr_t)pages + places[i];
+  munmap(pages + (size_t)4 * PAGE, PAGE);
+  for (int round = 0; round < 2; round++) {
+    glance_begin(&glance, getpid(), &last);
+    assert_true(reads(pages + (size_t)6 * PAGE, 8));
+    glance.memory.foresee(&glance.memory, guesses, GUESSES, LEN);
+    for (size_t i = 0; i < PLACES; i++) memset(pages + places[i], 0, LEN); /* after they were fetched */
+    for (size_t i = 0; i < GUESSES; i++) {
+      bool there = i >= 2;
+      assert_int_equal(walk_read(&glance.memory, to, guesses[i], LEN, WALK_GUESS), there);
+      if (there) assert_memory_equal(to, before + places[i - 2], LEN);
+    }
+    glance.memory.foresee(&glance.memory, NULL, 0, 0);
+    assert_int_equal(last.count, 1);
+    for (size_t i = 0; i < PLACES; i++) memcpy(pages + places[i], before + places[i], LEN);
+  }
+  assert_true(reads(pages + 480, 8)); /* what is used after all counts */
+  assert_int_equal(last.count, 2);
+  munmap(pages, (size_t)PAGES * PAGE);
+  munmap(before, (size_t)PAGES * PAGE);
+}
+
+/* What is not there is asked for once in a glance, and anew in the next. */
+static void what_comes_is_seen(void **state) {
+  (void)state;
+  glance_last_t last = {0};
+  uint8_t *pages = map_pages();
+  mprotect(pages + PAGE, PAGE, PROT_NONE);
+  glance_begin(&glance, getpid(), &last);
+  assert_false(reads(pages + PAGE, 8));
+  mprotect(pages + PAGE, PAGE, PROT_READ | PROT_WRITE);
+  assert_false(reads(pages + PAGE + 600, 8));
+  glance_begin(&glance, getpid(), &last);
+  assert_true(reads(pages + PAGE + 600, 8));
+  munmap(pages, (size_t)PAGES * PAGE);
+}
+
 /* More than is remembered, and than there are places for. */
 static void much_of_it(void **state) {
   (void)state;
@@ -204,6 +250,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_gone_keeps_nothing_else),
     cmocka_unit_test(the_newest_are_kept),
     cmocka_unit_test(addresses_that_lead_nowhere_fail),
+    cmocka_unit_test(guesses_are_fetched_once),
+    cmocka_unit_test(what_comes_is_seen),
     cmocka_unit_test(much_of_it),
 };
 
