@@ -17,6 +17,7 @@ typedef struct {
   uint32_t trace;
   bool truncated;
   bool unknown; /* the address space is no target yet: nothing was walked */
+  bool held;    /* its thread stands still: the process has not ended */
   uint32_t frame_count;
   const walk_frame_t *frames; /* leaf first; for the call only */
 } engine_sample_t;

@@ -28,7 +28,8 @@ enum {
   PATIENCE_NS = 20 * 1000000, /* for a thread to stop */
   CPU_STEP_NS = 20 * 1000000, /* in which the kernel tells CPU time, and more */
   MOST_PERIODS = 16, /* that a sample stands for: what is due beyond is lost, rather than one stack's */
-  THREADS = 64       /* whose last walk is kept: a walk that knows it reads less */
+  THREADS = 64,      /* whose last walk is kept: a walk that knows it reads less */
+  QUICK = 128        /* processes that may have a descriptor more */
 };
 
 typedef struct {
@@ -121,7 +122,8 @@ static void hand_out(const ptrace_engine_t *e, thread_t *t, const watched_t *w, 
                                        .runtime = walked ? w->luas[t->lua].index : 0,
                                        .reason = reason,
                                        .pc = walked ? walk->registers.pc : 0},
-                            .unknown = !walked};
+                            .unknown = !walked,
+                            .held = walked};
   if (reason == WALK_OK && walked) {
     sample.origin.global = walk->states[0].global;
     if (walk_is_collecting(walk, sample.origin.global)) sample.origin.flags |= WALK_COLLECTING;
@@ -149,25 +151,32 @@ static bool is_due(const ptrace_engine_t *e, thread_t *t, int64_t cpu, bool of_a
   return true;
 }
 
-static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
+/* It has the address space that it had, and no thread but its first. */
+static bool is_alone(const watched_t *w) {
+  process_stat_t stat;
+  return process_stat_at(&stat, w->stat_fd) && stat.space == w->space && stat.threads == 1;
+}
+
+/* `alone`: it is to be, which is asked as it comes to stop, for that takes as long. False when it is not, or cannot be traced: then nothing is
+ * counted. */
+static bool sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t, bool alone) {
   stopped_thread_t stopped = {.tid = t->tid};
   int error;
   if (!stopped_thread_ask(&stopped, &error)) {
-    if (error != ESRCH) e->counts.missed++;
-    return;
+    if (error != ESRCH && !alone) e->counts.missed++;
+    return false;
   }
+  bool as_thought = !alone || is_alone(w);
   thread_answer_t answer = stopped_thread_await(&stopped, PATIENCE_NS);
   int64_t since =
       clock_now(); /* it may have waited for the processor before, and did not stop until it got it */
   walk_reason_t reason = WALK_NO_STATE;
-  if (stopped.stopped) {
+  if (stopped.stopped && as_thought) {
     glance_begin(e->glance, w->pid, &t->last);
     t->walk.memory = &e->glance->memory;
     t->walk.mark_functions = true;
     watched_aim(w, &t->walk, &stopped.registers);
     reason = walk_thread(w, t);
-  }
-  if (stopped.stopped) {
     t->due -= t->weight;
     hand_out(e, t, w, w->space, reason, true);
   }
@@ -175,9 +184,10 @@ static void sample_thread(ptrace_engine_t *e, watched_t *w, thread_t *t) {
   if (stopped.stopped) {
     e->counts.stops++;
     e->counts.stopped_ns += (uint64_t)(clock_now() - since);
-  } else if (answer != THREAD_GONE) {
+  } else if (answer != THREAD_GONE && as_thought) {
     e->counts.missed++;
   }
+  return as_thought;
 }
 
 /* -- a tick ---------------------------------------------------------------------------------------------------------- */
@@ -189,7 +199,7 @@ static void tick_thread(ptrace_engine_t *e, watched_t *w, pid_t tid, uint64_t sp
   if (space != w->space)
     hand_out(e, t, w, space, WALK_NO_STATE, false);
   else
-    sample_thread(e, w, t);
+    sample_thread(e, w, t, false);
 }
 
 static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
@@ -206,19 +216,33 @@ static void tick_threads(ptrace_engine_t *e, watched_t *w, uint64_t space) {
   closedir(folder);
 }
 
+/* A process whose only thread ran at the last tick, and runs. False when it is to be looked at in full. */
+static bool tick_alone(ptrace_engine_t *e, watched_t *w) {
+  int64_t cpu;
+  if (!watched_runs(w) || !watched_cpu(w, &cpu)) return false;
+  thread_t *t = thread_of(e, w->pid, w->space);
+  return !is_due(e, t, cpu, true) || sample_thread(e, w, t, true);
+}
+
+static void tick_process(ptrace_engine_t *e, watched_t *w) {
+  process_stat_t stat;
+  if (w->runs_alone && tick_alone(e, w)) return;
+  w->runs_alone = false;
+  if (!process_stat_at(&stat, w->stat_fd) || stat.space == 0)
+    return; /* ended: to be removed by who added it */
+  if (stat.threads > 1) {
+    tick_threads(e, w, stat.space);
+  } else if (stat.state == 'R') {
+    w->runs_alone = true;
+    watched_cpu(w, &stat.cpu);
+    tick_thread(e, w, w->pid, stat.space, stat.cpu, true);
+  }
+}
+
 static void tick(ptrace_engine_t *e) {
   e->ticks++;
   stopped_threads_settle();
-  for (size_t i = 0; i < e->watched_count; i++) {
-    watched_t *w = e->watched[i];
-    process_stat_t stat;
-    if (!process_stat_at(&stat, w->stat_fd) || stat.space == 0)
-      continue; /* ended: to be removed by who added it */
-    if (stat.threads > 1)
-      tick_threads(e, w, stat.space);
-    else if (stat.state == 'R')
-      tick_thread(e, w, w->pid, stat.space, stat.cpu, true);
-  }
+  for (size_t i = 0; i < e->watched_count; i++) tick_process(e, e->watched[i]);
 }
 
 static void set_next(ptrace_engine_t *e) {
@@ -272,7 +296,7 @@ static bool add_process(engine_t *engine, const target_t *held, const runtimes_t
   remove_process(engine, pid); /* with another address space, or another process of the same number */
   if (!mem_reserve((void **)&e->watched, &e->watched_room, e->watched_count + 1, sizeof *e->watched))
     return failure_set(failure, "out of memory");
-  watched_t *w = watched_open(pid, failure);
+  watched_t *w = watched_open(pid, e->watched_count < QUICK, failure);
   if (w == NULL) return false;
   if (!watched_set(w, runtimes, failure)) {
     watched_close(w);

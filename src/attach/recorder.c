@@ -43,6 +43,7 @@ typedef struct {
   bool executed; /* what was found is no more: it has called exec */
   bool said;     /* that there is no Lua */
   bool met;      /* it was looked into */
+  bool lives;    /* a thread of it was held in this poll */
   bool refused;  /* and could not be, the last time */
   pid_t
       forked; /* a child that is not recorded, and was its like at the last look; 0: none, -1: it was said */
@@ -370,7 +371,9 @@ static bool look_into(recorder_t *r, recorded_t *t) {
 
 /* False when the target is no more one. */
 static bool look_after(recorder_t *r, recorded_t *t, unsigned *looks) {
-  if (has_ended(t)) {
+  bool lives = t->lives;
+  t->lives = false;
+  if (!lives && has_ended(t)) {
     char text[128];
     snprintf(text, sizeof text, "process %d (%s) ended before a Lua was found in it", (int)t->pid, t->name);
     if (t->found && t->given) say(r, t, "has ended"); /* children come and go */
@@ -424,6 +427,7 @@ static void on_sample(void *context, const engine_sample_t *sample) {
     if (r->met_count < NEW_MAX) r->met[r->met_count++] = sample->origin.pid;
     return;
   }
+  t->lives |= sample->held;
   if (sample->unknown) t->executed = true;
   bool readable = t->runtimes != NULL && !t->executed;
   if (readable) meet_vm(r, t, &sample->origin);

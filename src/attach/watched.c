@@ -13,7 +13,12 @@
 
 enum { MAPS_EVERY_NS = 50 * 1000000 }; /* reading them costs more than a sample */
 
-watched_t *watched_open(pid_t pid, failure_t *failure) {
+static int open_file(pid_t pid, const char *name, char path[64]) {
+  snprintf(path, 64, "/proc/%d/%s", (int)pid, name);
+  return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+watched_t *watched_open(pid_t pid, bool quick, failure_t *failure) {
   char path[64];
   watched_t *w = mem_alloc(sizeof *w);
   if (w == NULL) {
@@ -21,11 +26,12 @@ watched_t *watched_open(pid_t pid, failure_t *failure) {
     return NULL;
   }
   w->pid = pid;
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-  w->stat_fd = open(path, O_RDONLY | O_CLOEXEC);
+  w->has_clock = clock_getcpuclockid(pid, &w->clock) == 0;
+  w->call_fd = quick ? open_file(pid, "syscall", path) : -1;
+  w->stat_fd = open_file(pid, "stat", path);
   if (w->stat_fd >= 0) return w;
   failure_set(failure, "cannot open %s: %s", path, strerror(errno));
-  mem_free(w);
+  watched_close(w);
   return NULL;
 }
 
@@ -40,8 +46,25 @@ static void forget_maps(watched_t *w) {
 void watched_close(watched_t *w) {
   if (w == NULL) return;
   forget_maps(w);
-  close(w->stat_fd);
+  if (w->stat_fd >= 0) close(w->stat_fd);
+  if (w->call_fd >= 0) close(w->call_fd);
   mem_free(w);
+}
+
+/* -- what it does -------------------------------------------------------------------------------------------------- */
+
+bool watched_runs(const watched_t *w) {
+  static const char running[] = "running\n";
+  char text[sizeof running - 1];
+  return w->call_fd >= 0 && pread(w->call_fd, text, sizeof text, 0) == (ssize_t)sizeof text &&
+         memcmp(text, running, sizeof text) == 0;
+}
+
+bool watched_cpu(const watched_t *w, int64_t *ns) {
+  struct timespec used;
+  if (!w->has_clock || clock_gettime(w->clock, &used) != 0) return false;
+  *ns = (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+  return true;
 }
 
 /* -- maps -------------------------------------------------------------------------------------------------------- */

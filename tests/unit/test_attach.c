@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking into a process, on this one: marks in bytes, maps, reads that fail, lists of objects that lie. */
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "attach/process_stat.h"
 #include "attach/vms.h"
+#include "attach/watched.h"
 #include "profile/mem.h"
 #include "unit.h"
 
@@ -240,14 +243,39 @@ static void stat_of_processes(void **state) {
   assert_false(process_stat(&again, 1 << 23));
 }
 
+/* What is asked at each tick, of a process that runs, and of the same held still. */
+static void what_a_process_does(void **state) {
+  (void)state;
+  failure_t failure;
+  int64_t first, then;
+  pid_t child = fork();
+  if (child == 0)
+    for (;;) __asm__ volatile("");
+  assert_true(child > 0);
+  watched_t *w = watched_open(child, true, &failure), *slow = watched_open(child, false, &failure);
+  assert_true(w != NULL && slow != NULL);
+  assert_false(watched_runs(slow)); /* it is not asked */
+  assert_true(watched_cpu(w, &first));
+  do assert_true(watched_cpu(w, &then));
+  while (then == first);
+  assert_true(then > first);
+  assert_true(w->call_fd < 0 || watched_runs(w)); /* not every kernel tells it */
+  assert_int_equal(kill(child, SIGSTOP), 0);
+  assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+  assert_false(watched_runs(w));
+  assert_int_equal(kill(child, SIGKILL), 0);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_false(watched_runs(w));
+  assert_false(watched_cpu(w, &then));
+  watched_close(w);
+  watched_close(slow);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(stat_of_processes),
-    cmocka_unit_test(marks_of_every_lua),
-    cmocka_unit_test(a_sure_mark_outweighs_the_language),
-    cmocka_unit_test(marks_beyond_number),
-    cmocka_unit_test(reads_that_fail),
-    cmocka_unit_test(maps_of_this_process),
-    cmocka_unit_test(lists_of_objects),
+    cmocka_unit_test(stat_of_processes),    cmocka_unit_test(what_a_process_does),
+    cmocka_unit_test(marks_of_every_lua),   cmocka_unit_test(a_sure_mark_outweighs_the_language),
+    cmocka_unit_test(marks_beyond_number),  cmocka_unit_test(reads_that_fail),
+    cmocka_unit_test(maps_of_this_process), cmocka_unit_test(lists_of_objects),
 };
 
 UNIT_MAIN(tests)
