@@ -122,7 +122,7 @@ runs_on() {
 }
 # stack_of TITLE FILE: names and places below a line that contains the title, addresses and folders taken off
 stack_of() {
-  awk -v title="$1" 'index($0, title) && /^  [a-z]/ { on = 1; next } on && /^    / { print $0; next } { on = 0 }' "$2" |
+  awk -v title="$1" 'index($0, title) && /^  [a-z0-9]/ { on = 1; next } on && /^    / { print $0; next } { on = 0 }' "$2" |
     sed -E 's/^ +//; s/ +/ /g; s|[^ ]*/||g'
 }
 

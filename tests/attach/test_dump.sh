@@ -116,6 +116,33 @@ test_many_vms() {
   done
 }
 # Targets that begin and end while they are looked at: an answer in words, or a stack.
+# Those that wait in the same place stand together, the most first; with --each every one by itself.
+test_coroutines_that_are_alike() {
+  local runtime at
+  for runtime in $RUNTIMES; do
+    start $runtime "$here/waiting.lua"
+    until_printed ready
+    status "$luapulse" dump -p "$pid"
+    same "$status" 0 "status of $runtime: $(cat err)"
+    has out "36 coroutines on no thread"
+    same "$(sed -n 's/^  \([0-9]* coroutines\|coroutine 0x[0-9a-f]*\), \([a-z, ]*\).*/\1, \2/p' out | sed 's/ 0x[0-9a-f]*//')" "28 coroutines, suspended
+3 coroutines, suspended, not started
+2 coroutines, suspended
+2 coroutines, dead
+coroutine, suspended" "groups of $runtime: $(cat out)"
+    at='0x[0-9a-f]+'
+    grep -qxE "  28 coroutines, suspended: $at, $at, $at, $at and 24 more" out || fail "which: $(cat out)"
+    grep -qxE "  3 coroutines, suspended, not started: $at, $at, $at" out || fail "which: $(cat out)"
+    matches "28 coroutines, suspended" out "coroutine.yield \[C\] in $(image)" "wait_for_request waiting.lua:7" "serve waiting.lua:11"
+    matches "2 coroutines, suspended" out "coroutine.yield \[C\] in $(image)" "wait_for_request waiting.lua:5" "serve waiting.lua:11"
+    status "$luapulse" dump --each -p "$pid"
+    same "$status" 0 "status of $runtime: $(cat err)"
+    same "$(grep -cE "^  coroutine $at, " out)" 36 "coroutines of $runtime, each"
+    same "$(grep -cE "^    wait_for_request " out)" 30 "stacks of $runtime, each"
+    same "$(grep -c "^  [0-9]* coroutines" out)" 0 "groups in spite of --each"
+    kill -KILL "$pid"
+  done
+}
 test_short_lived_targets() {
   local i seen=0
   for ((i = 0; i < 200 || (seen < 20 && i < 2000); i++)); do # where to look takes longer, they stay for longer
