@@ -513,6 +513,9 @@ WALK_APART_PLACE walk_reason_t luajit_walk_from(walk_t *walk, const walk_state_t
                      .end = end,
                      .bottom = bottom_of(walk, state),
                      .pc = top->pc,
+                     .distance = walk_zero(walk),
+                     .last_link = (int64_t)walk_zero(walk),
+                     .below_top = walk_zero(walk) != 0,
                      .reason = WALK_ENDLESS,
                      .running = running,
                      .finalizes = marks_collector(walk) && running && luajit_finalizes(walk, state)};

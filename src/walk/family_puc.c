@@ -283,6 +283,9 @@ static uint64_t running_pc(walk_t *walk, const walk_proto_t *proto, uint64_t sav
                   .code = proto->code,
                   .code_end = proto->code_end,
                   .savedpc = savedpc,
+                  .pc = walk_zero(walk),
+                  .votes = (uint32_t)walk_zero(walk),
+                  .most_votes = (uint32_t)walk_zero(walk),
                   .same_function = walk->pc_register.code == proto->code};
   if (language == 52 || language == 53 || walk->registers.count < REGISTERS_SAVED) return savedpc;
   walk->pc_register.code = proto->code;

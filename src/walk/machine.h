@@ -31,6 +31,12 @@ static inline bool walk_is_of(const walk_t *walk, layout_family_t family) {
 
 #define walk_loop(most, step, context) bpf_loop(most, step, context, 0)
 
+/* 0, as the verifier must not know: before Linux 6.7 it looks at a loop's step once, with what the context holds at first, and code that is not
+ * reached then is taken out of the program. So whatever a step compares and changes begins with this. */
+static inline uint64_t walk_zero(const walk_t *walk) {
+  return walk->zero;
+}
+
 /* The value, which is at most so much: where the compiler knows that and the verifier does not. */
 static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {
   __asm__ volatile("" : "+r"(value));
@@ -159,6 +165,11 @@ static inline bool walk_is_of(const walk_t *walk, layout_family_t family) {
 __attribute__((always_inline)) static inline void walk_loop(uint32_t most, walk_step_t *step, void *context) {
   for (uint32_t i = 0; i < most && step(i, context) == 0; i++) {
   }
+}
+
+static inline uint64_t walk_zero(const walk_t *walk) {
+  (void)walk;
+  return 0;
 }
 
 static inline uint32_t walk_bounded(uint32_t value, uint32_t most) {

@@ -245,6 +245,8 @@ typedef struct walk {
     walk_proto_t proto; /* likewise */
   } marked;             /* last, in this walk */
 
+  uint64_t zero; /* BPF: see walk_zero() */
+
   uint64_t parser_node; /* calm, PUC: where in its table the parser's closure was last */
 
   /* What is large comes last, so that what every walk touches lies together. The coroutines found, innermost first; kept for the next

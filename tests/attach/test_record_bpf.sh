@@ -100,6 +100,22 @@ test_deep_stacks_are_cut() {
     kill -KILL "$pid"
   done
 }
+# Which register has the pc is found out by steps of a loop, of which verifiers before Linux 6.7 look at the first alone.
+test_lines_of_a_loop() {
+  needs_bpf
+  local runtime line
+  for runtime in lua5.1 lua5.4 ${lua55:+$lua55}; do
+    start $runtime "$here/lines.lua"
+    until_printed ready
+    until_seen "sampled 300" recorded -p "$pid" -F 999
+    "$luapulse" report --lines out.pb.gz >lines || fail "no report"
+    share_of_line() { awk -v line="lines.lua:$1" '$NF ~ line "$" { sub("%", "", $2); print int($2 * 10) }' lines; }
+    for line in 6 7 8; do
+      [ "$(share_of_line $line)" -gt $((2 * $(share_of_line 5))) ] || fail "$runtime: the line of the loop has more than half of line $line: $(cat lines)"
+    done
+    kill -KILL "$pid"
+  done
+}
 # Threads with VMs of their own, a VM inside of another on one thread, and threads that begin and end meanwhile.
 test_many_vms_and_threads() {
   needs_bpf
