@@ -72,7 +72,7 @@ static void fetch(glance_t *glance, const part_t *parts, size_t count) {
 static bool fetch_missing(glance_t *glance, uint64_t piece, bool next_wanted) {
   if (is_answered(glance, piece)) return false;
   uint64_t page = piece / IN_PAGE * IN_PAGE;
-  part_t parts[2] = {{page, page + IN_PAGE}, {page + IN_PAGE, page + IN_PAGE * 2}};
+  part_t parts[2] = {{page, page + IN_PAGE}, {page + IN_PAGE, page + (uint64_t)2 * IN_PAGE}};
   bool next_missing = next_wanted && piece + 1 == parts[1].first && !is_answered(glance, piece + 1);
   fetch(glance, parts, next_missing ? 2 : 1);
   return is_here(glance, piece);
