@@ -60,7 +60,7 @@ static bool next_distance(course_t *c, int32_t *distance) {
 static bool next_short_distance(course_t *c, int32_t *distance) {
   uint8_t byte;
   if (!next_byte(c, &byte)) return false;
-  *distance = (int8_t)byte;
+  *distance = byte < 128 ? byte : byte - 256;
   return true;
 }
 

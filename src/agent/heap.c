@@ -90,14 +90,14 @@ static void publish(heap_t *heap) {
 }
 
 /* A block grows, shrinks or moves: it is freed, and allocated anew. */
-static inline void count_realloc(heap_t *heap, const void *block, size_t old_size, size_t new_size,
+static inline void count_realloc(heap_t *heap, uint64_t address, size_t old_size, size_t new_size,
                                  const void *result) {
   live_heap_totals_t *totals = heap->totals;
   count_free(heap, old_size);
   totals->realloc_total++;
   if (new_size > old_size) totals->realloc_grow_total++;
   if (new_size < old_size) totals->realloc_shrink_total++;
-  if (result != block) totals->realloc_move_total++;
+  if ((uint64_t)(uintptr_t)result != address) totals->realloc_move_total++;
 }
 
 static void enter_block(heap_t *heap, live_ref_t site, uint64_t address, size_t size) {
@@ -128,8 +128,7 @@ __attribute__((noinline)) static void *allocate_seen(heap_t *heap, const heap_re
   if (request->address != 0) {
     if (heap->traced) heap_site_freed(heap, request->address, request->old_size);
     remove_block(heap, request->address);
-    count_realloc(heap, (const void *)(uintptr_t)request->address, request->old_size, request->new_size,
-                  result);
+    count_realloc(heap, request->address, request->old_size, request->new_size, result);
   }
   heap->alloc_objects++;
   if (heap->traced) heap_site_allocated(heap, request, (uint64_t)(uintptr_t)result);
@@ -221,14 +220,14 @@ __attribute__((noinline)) static void *allocate_turned(heap_t *heap, void *block
 /* A block changes its size, and neither was a sample nor becomes one. */
 LEAN __attribute__((noinline)) static void *reallocate(heap_t *heap, void *block, size_t old_size,
                                                        size_t new_size) {
-  if (may_be_followed(heap, (uint64_t)(uintptr_t)block))
-    return allocate_sample(heap, block, old_size, new_size);
+  uint64_t address = (uint64_t)(uintptr_t)block;
+  if (may_be_followed(heap, address)) return allocate_sample(heap, block, old_size, new_size);
   heap->alloc_objects++;
   heap->requested = new_size;
   void *result = heap->resizes_plainly ? host_allocator_resize_plainly(block, new_size)
                                        : heap->allocate(heap->ud, block, old_size, new_size);
   if (__builtin_expect(result == NULL, 0)) return count_failure(heap);
-  count_realloc(heap, block, old_size, new_size, result);
+  count_realloc(heap, address, old_size, new_size, result);
   return result;
 }
 

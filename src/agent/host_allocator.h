@@ -23,9 +23,11 @@ bool host_allocator_is_plain(lua_Alloc allocate);
 bool host_allocator_resizes_plainly(lua_Alloc allocate);
 
 /* Called by the addresses that the linker has put down, not by way of its code: tens of millions of times a second a jump counts. */
+#if __has_attribute(noplt) /* clang has it for whole files only */
 extern __typeof__(malloc) malloc __attribute__((noplt));
 extern __typeof__(realloc) realloc __attribute__((noplt));
 extern __typeof__(free) free __attribute__((noplt));
+#endif
 
 /* What a plain one does. The only memory that the agent takes so is Lua's own. */
 static inline void *host_allocator_make_plainly(size_t size) {
