@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- Works for ever at the bottom of so many different functions: what a stack of that depth costs who walks it.
---   lua bench/depth.lua FRAMES [apart]
--- They are of one file, which made them one after the other, as modules do; or each of a file of its own (apart).
-local frames, apart = tonumber(arg[1]), arg[2] == "apart"
+--   lua bench/depth.lua FRAMES [FILES]
+-- They are of one file, or of so many, whose functions call each other in turn. A file makes its own one after the other, as modules do.
+local frames, files = tonumber(arg[1]), tonumber(arg[2] or 1)
 local load = loadstring or load
 local function work()
   local s = 0
@@ -11,17 +11,16 @@ local function work()
   end
 end
 local others = frames - 4 -- the interpreter's own, this chunk's, the last call's and work's
-local f = work
-if apart then
-  for i = 1, others do
-    f = load("local f = ... return function() local r = f() return r end", "@depth" .. i .. ".lua")(f)
+local each = math.ceil(others / files)
+local made = {}
+for file = 1, files do
+  local text = { "local made = {}" }
+  for i = 1, each do
+    text[#text + 1] = ("made[%d] = function(f) return function() local r = f() return r end end"):format(i)
   end
-else
-  local text = { "local f, M = ..., {}" }
-  for i = 1, others do
-    text[#text + 1] = ("do local f = f function M.f%d() local r = f() return r end end f = M.f%d"):format(i, i)
-  end
-  text[#text + 1] = "return f"
-  f = load(table.concat(text, "\n"), "@depth.lua")(f)
+  text[#text + 1] = "return made"
+  made[file] = load(table.concat(text, "\n"), "@depth" .. file .. ".lua")()
 end
+local f = work
+for i = 0, others - 1 do f = made[i % files + 1][math.floor(i / files) + 1](f) end
 f()

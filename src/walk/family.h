@@ -51,23 +51,20 @@ WALK_PLACE uint64_t luajit_parsing(walk_t *walk, const walk_state_t *state);
 /* True when the coroutine runs a finalizer, as far as can be told. */
 WALK_PLACE bool puc_finalizes(walk_t *walk, const walk_state_t *state);
 WALK_PLACE bool luajit_finalizes(walk_t *walk, const walk_state_t *state);
-/* walk_mark() of the next of a walk's frames: functions of a stack often share their source, whose hash is read once. */
+/* walk_mark() of the next of a walk's frames: functions of a stack share their sources, whose hashes are read once. */
 WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto);
-static inline uint32_t walk_met_slot(uint64_t function) {
-  return (uint32_t)((function >> 3) * 0x9e3779b97f4a7c15u >> 58);
-}
 /* The function's frame among the first `count`, which are of this walk, as far as it is remembered; NULL: not. What was read of it holds
  * as long as the walk does. */
 static inline const walk_frame_t *walk_met(const walk_t *walk, uint64_t function, uint32_t count) {
   if (count == 0 || count > WALK_MAX_FRAMES || function == 0) return NULL;
   uint32_t at = walk_bounded(count - 1, WALK_MAX_FRAMES - 1);
   if (walk->frames[at].function == function) return &walk->frames[at]; /* recursion */
-  at = walk_bounded(walk->met[walk_met_slot(function)], WALK_MAX_FRAMES - 1);
+  at = walk_bounded(walk->met[walk_slot(function, WALK_MET_BITS)], WALK_MAX_FRAMES - 1);
   if (at >= count) return NULL;
   return walk->frames[at].function == function ? &walk->frames[at] : NULL;
 }
 static inline void walk_meet(walk_t *walk, uint64_t function, uint32_t at) {
-  walk->met[walk_met_slot(function)] = (uint16_t)at;
+  walk->met[walk_slot(function, WALK_MET_BITS)] = (uint16_t)at;
 }
 /* Adds a frame of the collector; false when there is no room. */
 WALK_PLACE bool walk_add_collector(walk_t *walk);

@@ -141,11 +141,9 @@ WALK_PLACE uint64_t luajit_caller_of(walk_t *walk, uint64_t f, int64_t link, wal
 
 /* The same, where the caller's prototype is wanted next. */
 static uint64_t next_caller(walk_t *walk, uint64_t f, int64_t link, walk_trust_t trust) {
-  uint32_t call = 0;
-  if ((link & LINK_TYPE) == LINK_LUA &&
-      !walk_read_instruction(walk, &call, (uint64_t)link - INSTRUCTION, trust))
-    return 0;
-  return caller_by(walk, f, link, call);
+  uint64_t call = 0;
+  if ((link & LINK_TYPE) == LINK_LUA) call = walk_instruction(walk, (uint64_t)link - INSTRUCTION, trust);
+  return call != WALK_NO_INSTRUCTION ? caller_by(walk, f, link, (uint32_t)call) : 0;
 }
 
 /* -- where to begin --------------------------------------------------------------------------------------------- */

@@ -167,13 +167,11 @@ static void look_at(walk_t *walk, uint64_t word) {
 }
 #endif
 
-/* LuaJIT with 32-bit references keeps two of them in a word. */
+/* Of the native stack. With 32-bit references two of them are in a word, one of which is where C frames keep the state. */
 static inline void look_at_word(walk_t *walk, uint64_t word) {
   const layout_t *layout = layout_of(walk);
-  if (layout->family == LAYOUT_LUAJIT && layout->luajit.pointer == 4) {
-    if (is_plausible(walk, (uint32_t)word)) look_at(walk, (uint32_t)word);
-    word >>= 32;
-  }
+  if (layout->family == LAYOUT_LUAJIT && layout->luajit.pointer == 4)
+    word = layout->luajit.cframe_state % 8 == 0 ? (uint32_t)word : word >> 32;
   if (is_plausible(walk, word)) look_at(walk, word);
 }
 
@@ -185,12 +183,12 @@ typedef struct {
 
 enum { WORDS_AT_ONCE = 4 };
 
-/* LuaJIT (GC64): a state that runs has a C frame on this native stack, which holds it, and beside it the C frame before, or 0. Of the
- * word at k this can be told before it is followed, unless the other one was not read along. */
+/* LuaJIT: a state that runs has a C frame on this native stack, which holds it, and beside it the C frame before, or 0. Of the word at k
+ * this can be told before it is followed, unless the other one was not read along. */
 static inline bool may_be_in_cframe(const walk_t *walk, uint64_t at, uint32_t k, uint32_t count) {
   const layout_t *layout = layout_of(walk);
-  if (layout->family != LAYOUT_LUAJIT || layout->luajit.pointer != 8) return true;
-  uint32_t beside = (uint32_t)(layout->luajit.cframe_previous - layout->luajit.cframe_state) / 8;
+  if (layout->family != LAYOUT_LUAJIT) return true;
+  uint32_t beside = layout->luajit.cframe_previous / 8u - layout->luajit.cframe_state / 8u;
   if (beside >= WALK_WORDS || k + beside >= count || k + beside >= WALK_WORDS) return true;
   uint64_t previous = walk->words[k + beside];
   if (!walk->stack_known) return previous < WALK_HIGHEST; /* it may lie on another fiber's */

@@ -10,6 +10,8 @@
 
 #include "walk/walk.h"
 
+#define WALK_NO_INSTRUCTION UINT64_MAX
+
 /* One step of a loop: anything but 0 ends it. */
 typedef long walk_step_t(uint32_t i, void *context);
 
@@ -103,18 +105,25 @@ WALK_LOCAL const uint8_t *walk_object_nearby(walk_t *walk, uint64_t at, walk_tru
   return &walk->objects.bytes[walk_bounded((uint32_t)(at - walk->objects.low), LAST)];
 }
 
-/* An instruction of a caller. LuaJIT keeps a function's code behind its prototype, which is wanted next: both are read by one call, unless they
- * lie far from each other. */
-WALK_LOCAL bool walk_read_instruction(walk_t *walk, uint32_t *to, uint64_t at, walk_trust_t trust) {
-  enum { LAST = WALK_CODE_READ - sizeof *to };
+/* An instruction of a caller, or WALK_NO_INSTRUCTION. Recursion calls by the same ones again. LuaJIT keeps a function's code behind its
+ * prototype, which is wanted next: both are read by one call, unless they lie far from each other. The verifier need not know what comes of it:
+ * hence apart. */
+WALK_APART uint64_t walk_instruction(walk_t *walk, uint64_t at, walk_trust_t trust) {
+  enum { LAST = WALK_CODE_READ - sizeof(uint32_t) };
+  (void)trust; /* a read may always fail */
+  if (!walk_given(walk) || (at & 3) != 0) return WALK_NO_INSTRUCTION;
+  uint32_t met = walk_bounded(walk_slot(at, WALK_MET_BITS), WALK_MET - 1);
+  if (walk->calling[met].at == at && walk->calling[met].turn == walk->turn)
+    return walk->calling[met].instruction;
   uint64_t low = walk_within_page(at - LAST, at, WALK_CODE_READ);
   walk->code.low = 0;
-  if ((at & 3) != 0 || !walk_read(walk->memory, walk->code.bytes, low, WALK_CODE_READ, trust))
-    return walk_read(walk->memory, to, at, sizeof *to, trust);
+  if (!walk_read(walk->memory, walk->code.bytes, low, WALK_CODE_READ, WALK_GUESS)) return WALK_NO_INSTRUCTION;
   walk->code.low = low;
   uint32_t i = walk_bounded((uint32_t)(at - low), LAST);
-  __builtin_memcpy(to, &walk->code.bytes[i & ~3u], sizeof *to);
-  return true;
+  walk->calling[met].at = at;
+  walk->calling[met].turn = walk->turn;
+  __builtin_memcpy(&walk->calling[met].instruction, &walk->code.bytes[i & ~3u], sizeof(uint32_t));
+  return walk->calling[met].instruction;
 }
 
 /* Part of a prototype, NULL when it cannot be read. */
@@ -129,6 +138,7 @@ WALK_LOCAL const uint8_t *walk_read_proto(walk_t *walk, uint64_t at, uint32_t le
 static inline void walk_forget_reads(walk_t *walk) {
   walk->window.low = walk->calls.low = walk->calls.last = 0;
   walk->objects.low = walk->objects.last = walk->code.low = 0;
+  walk->turn++;
 }
 
 /* What only those use who live in the process. */
@@ -193,8 +203,10 @@ static inline const uint8_t *walk_object_nearby(walk_t *walk, uint64_t at, walk_
   return NULL;
 }
 
-static inline bool walk_read_instruction(walk_t *walk, uint32_t *to, uint64_t at, walk_trust_t trust) {
-  return walk_read(walk->memory, to, at, sizeof *to, trust);
+static inline uint64_t walk_instruction(walk_t *walk, uint64_t at, walk_trust_t trust) {
+  uint32_t instruction;
+  return walk_read(walk->memory, &instruction, at, sizeof instruction, trust) ? instruction
+                                                                              : WALK_NO_INSTRUCTION;
 }
 
 static inline const uint8_t *walk_read_proto(walk_t *walk, uint64_t at, uint32_t len, walk_trust_t trust) {

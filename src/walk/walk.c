@@ -85,11 +85,12 @@ WALK_PLACE uint32_t walk_mark(walk_t *walk, const walk_proto_t *proto) {
 }
 
 WALK_PLACE uint32_t walk_mark_frame(walk_t *walk, const walk_proto_t *proto) {
-  if (walk->marked.source != proto->source) {
-    walk->marked.hash = source_hash(walk, proto->source);
-    walk->marked.source = proto->source;
+  uint32_t slot = walk_bounded(walk_slot(proto->source, WALK_SOURCES_BITS), WALK_SOURCES - 1);
+  if (walk->marked.sources[slot].source != proto->source) {
+    walk->marked.sources[slot].hash = source_hash(walk, proto->source);
+    walk->marked.sources[slot].source = proto->source;
   }
-  return mix_mark(proto, walk->marked.hash);
+  return mix_mark(proto, (uint32_t)walk->marked.sources[slot].hash);
 }
 
 WALK_PLACE bool walk_add_collector(walk_t *walk) {
@@ -111,7 +112,7 @@ static void mark_collector(walk_t *walk) {
 }
 
 static void begin_frames(walk_t *walk) {
-  walk->marked.source = 0;
+  if (marks_functions(walk)) __builtin_memset(walk->marked.sources, 0, sizeof walk->marked.sources);
   walk->frame_count = 0;
   walk->collector_marked = walk->links_unsure = false;
   walk->link_count = 0;

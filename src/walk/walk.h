@@ -31,7 +31,10 @@ enum {
   WALK_OBJECTS_READ = 512, /* … and of such that lie near each other, read at a time in BPF */
   WALK_CODE_READ = 512,    /* bytes of a prototype and its code, read at a time in BPF */
   WALK_SOURCE = 128,       /* bytes of the string of a source's name, read at once: most have no more */
-  WALK_MET = 64,           /* functions of a walk remembered */
+  WALK_SOURCES_BITS = 4,   /* of their number, which are remembered of a walk */
+  WALK_SOURCES = 1 << WALK_SOURCES_BITS,
+  WALK_MET_BITS = 6, /* likewise of functions, and of instructions that call */
+  WALK_MET = 1 << WALK_MET_BITS,
   WALK_NEAR_IMAGES = 8,
   WALK_MAX_TOPS = 5,
   WALK_BARREN = 8,           /* places remembered to have nothing above … */
@@ -221,7 +224,7 @@ typedef struct walk {
   uint64_t linked;        /* from this place up each state resumes the next one in; 0: none is known to */
   walk_state_t candidate; /* that is being looked at; not on the stack, of which BPF has little */
   _Alignas(8) uint8_t buffer[WALK_BUFFER]; /* the structure at hand */
-  uint16_t met[WALK_MET];         /* by walk_met_slot(): where in frames its function was met, if it was */
+  uint16_t met[WALK_MET];         /* by walk_slot(): where in frames its function was met, if it was */
   walk_top_t tops[WALK_MAX_TOPS]; /* best first */
 
   /* LuaJIT, where it is asked for: the frames as they lie, leaf first; NULL: not wanted */
@@ -237,13 +240,14 @@ typedef struct walk {
   walk_pc_register_t pc_register; /* PUC; kept from walk to walk */
 
   struct {
-    uint64_t source;
-    uint32_t hash;
-    uint64_t words[WALK_SOURCE /
-                   8];  /* of its string, from the beginning; not on the stack, of which BPF has little */
+    struct {
+      uint64_t source, hash;
+    } sources[WALK_SOURCES]; /* met in this walk, by walk_slot() */
+    /* of the last one's string, from the beginning; not on the stack, of which BPF has little */
+    uint64_t words[WALK_SOURCE / 8];
     uint64_t tail;      /* the last of it */
     walk_proto_t proto; /* likewise */
-  } marked;             /* last, in this walk */
+  } marked;
 
   uint64_t zero; /* BPF: see walk_zero() */
 
@@ -271,8 +275,14 @@ typedef struct walk {
   } objects;            /* BPF: function objects */
   struct {
     _Alignas(8) uint8_t bytes[WALK_CODE_READ];
-    uint64_t low;                             /* where they lie; 0: nowhere */
-  } code;                                     /* BPF, LuaJIT: instructions, and what lies before them */
+    uint64_t low; /* where they lie; 0: nowhere */
+  } code;         /* BPF, LuaJIT: instructions, and what lies before them */
+  /* BPF, LuaJIT: instructions that have called, by walk_slot(), of the walk that `turn` says */
+  struct {
+    uint64_t at;
+    uint32_t turn, instruction;
+  } calling[WALK_MET];
+  uint32_t turn;                              /* BPF: of walks */
   walk_range_t near_images[WALK_NEAR_IMAGES]; /* BPF: in place of images, empty ones included */
 
   /* What was found, from here on in one piece: it is handed from the kernel to the recorder as it lies here. */
@@ -285,8 +295,13 @@ typedef struct walk {
   walk_frame_t frames[WALK_MAX_FRAMES]; /* leaf first */
 } walk_t;
 
+/* Where of 1 << bits places an address is remembered. */
+static inline uint32_t walk_slot(uint64_t address, uint32_t bits) {
+  return (uint32_t)((address >> 2) * 0x9e3779b97f4a7c15u >> (64 - bits));
+}
+
 static inline uint32_t walk_word_slot(uint64_t word) {
-  return (uint32_t)((word >> 3) * 0x9e3779b97f4a7c15u >> 54);
+  return walk_slot(word, 10); /* of WALK_RULED_OUT */
 }
 
 /* Finds the coroutines that run on the native stack: walk->states. */
