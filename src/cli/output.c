@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/cli.h"
+
 bool output_add(output_t *output, const char *name, failure_t *failure) {
   if (output->count == OUTPUT_MAX) return failure_set(failure, "at most %d files", OUTPUT_MAX);
   output->names[output->count++] = name;
@@ -80,14 +82,25 @@ bool output_write(const output_t *output, size_t i, const profile_t *profile, pi
   return format_write_file(profile, format, path, failure);
 }
 
+/* A format's line, with the names as a shell reads them: they can be copied. */
+static void say_use(const format_t *format, const char *path) {
+  char stem[PATH_MAX];
+  size_t len = strlen(path), extension = strlen(format->extension);
+  bool has_it = len > extension && strcmp(path + len - extension, format->extension) == 0;
+  snprintf(stem, sizeof stem, "%.*s", (int)(has_it ? len - extension : len), path);
+  fputs("luapulse: ", stderr);
+  for (const char *use = format->use; *use != '\0'; use++)
+    if (*use == '@' || *use == '^')
+      cli_show_word(*use == '@' ? path : stem);
+    else
+      fputc(*use, stderr);
+  fputc('\n', stderr);
+}
+
 void output_suggest(const output_t *output, pid_t pid, time_t when) {
   for (size_t i = 0; i < output->count; i++) {
     char path[PATH_MAX];
-    if (!expand(output->names[i], pid, when, path)) continue;
-    const format_t *format = output->format != NULL ? output->format : format_for_path(path);
-    if (strcmp(format->name, "pprof") == 0)
-      fprintf(stderr, "luapulse: try  luapulse report %s   or  go tool pprof -http=: %s\n", path, path);
-    else if (strcmp(format->name, "html") == 0)
-      fprintf(stderr, "luapulse: open %s in a browser\n", path);
+    if (!expand(output->names[i], pid, when, path) || strcmp(path, "-") == 0) continue;
+    say_use(output->format != NULL ? output->format : format_for_path(path), path);
   }
 }

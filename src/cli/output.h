@@ -24,7 +24,7 @@ bool output_check(output_t *output, bool repeated, failure_t *failure);
 /* Writes the profile to the i-th file. `path` receives its name (PATH_MAX bytes). */
 bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, time_t when,
                   char *path, failure_t *failure);
-/* Says on standard error what to do with what was written. */
+/* Says on standard error what to do with each file that was written; nothing of standard output. */
 void output_suggest(const output_t *output, pid_t pid, time_t when);
 
 #endif

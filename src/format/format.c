@@ -6,16 +6,19 @@
 
 const format_t formats[] = {
     {"pprof", ".pb.gz", "pprof's gzip'd protobuf: keeps everything; for luapulse and go tool pprof",
-     pprof_write, NULL},
-    {"html", ".html", "a flame graph in one self-contained page", html_write, NULL},
-    {"folded", ".folded", "one line for each stack; for flamegraph.pl and the like", folded_write, NULL},
-    {"speedscope", ".speedscope.json", "JSON for speedscope.app", speedscope_write, NULL},
-    {"callgrind", ".callgrind", "for KCachegrind; also files called callgrind.out.*", callgrind_write, NULL},
+     "try  luapulse report @   or  go tool pprof -http=: @", pprof_write, NULL},
+    {"html", ".html", "a flame graph in one self-contained page", "open @ in a browser", html_write, NULL},
+    {"folded", ".folded", "one line for each stack; for flamegraph.pl and the like",
+     "try  flamegraph.pl @ >^.svg", folded_write, NULL},
+    {"speedscope", ".speedscope.json", "JSON for speedscope.app",
+     "try  npx speedscope @   or  open it in www.speedscope.app", speedscope_write, NULL},
+    {"callgrind", ".callgrind", "for KCachegrind; also files called callgrind.out.*", "try  kcachegrind @",
+     callgrind_write, NULL},
     {"chrome", ".trace.json",
-     "a timeline of calls, for Perfetto, chrome://tracing and speedscope; only after tracing", chrome_write,
-     chrome_refuses},
-    {"text", ".txt", "the table that `luapulse report` shows", text_write, NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+     "a timeline of calls, for Perfetto, chrome://tracing and speedscope; only after tracing",
+     "open @ in Perfetto (ui.perfetto.dev)", chrome_write, chrome_refuses},
+    {"text", ".txt", "the table that `luapulse report` shows", "try  less @", text_write, NULL},
+    {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
 const format_t *format_by_name(const char *name) {

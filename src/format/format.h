@@ -11,6 +11,7 @@ typedef struct {
   const char *name;      /* as -f takes it: "pprof", "folded" … */
   const char *extension; /* a file name that ends so means this format: ".pb.gz" */
   const char *summary;   /* one line for help texts */
+  const char *use;       /* what to do with a file of it, told after writing: @ its name, ^ less extension */
   /* Writes the whole profile. Failures (memory, disk) are sticky in the sink. */
   void (*write)(const profile_t *profile, sink_t *sink);
   /* Why this profile cannot be written so, NULL when it can. May be NULL: all can. */

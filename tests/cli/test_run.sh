@@ -168,6 +168,24 @@ test_several_outputs_and_formats() {
   has p.txt 'flat%'
   for file in p.*; do same "$(stat -c %a "$file")" 600 "mode of $file"; done
 }
+# Every format there is: one line for each file, after what was written.
+test_what_to_do_with_each_format() {
+  local format lines=0
+  for format in $("$luapulse" convert -o nothing.xyz /dev/null 2>&1 | sed -n 's/.*with one of: //; s/,//gp'); do
+    status "$luapulse" run -v --trace --trace-events 10 -f $format -o out.file -- lua5.4 "$burn" 0.1
+    same "$status" 0 "status: $(cat err)"
+    tail -n 1 err | grep -qE '^luapulse: (try|open) .*out\.file( |$)' || fail "it is not said what to do with $format: $(cat err)"
+    lines=$((lines + 1))
+  done
+  [ $lines -ge 7 ] || fail "only $lines formats"
+  status "$luapulse" run -v --trace -o p.folded -o p.trace.json -o callgrind.out.1 -- lua5.4 "$burn" 0.1
+  same "$(tail -n 3 err)" "luapulse: try  flamegraph.pl p.folded >p.svg
+luapulse: open p.trace.json in Perfetto (ui.perfetto.dev)
+luapulse: try  kcachegrind callgrind.out.1" "what to do with each"
+  # on standard output there is nothing to be opened
+  status "$luapulse" run -v -o - -f folded -- lua5.4 "$burn" 0.1
+  lacks err "try "
+}
 test_default_output() {
   status "$luapulse" run -- lua5.4 "$burn" 0.2
   ls luapulse.*.pb.gz luapulse.*.html >/dev/null || fail "no default files"
