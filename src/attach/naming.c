@@ -23,6 +23,7 @@ enum {
   CACHED = 256,
   FILES = 32,
   FILE_BYTES = 2 << 20,
+  RESTING_BYTES = 1 << 19,
   CHUNK = 65536,
   SHOWN_CHUNK = 60,
   REGISTERED_NAME = 64
@@ -34,7 +35,8 @@ enum {
 };
 static const int64_t young_ns = (int64_t)10 * 1000000000;
 
-/* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept. */
+/* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept, and RESTING_BYTES while another target is asked
+ * for. */
 typedef struct {
   char *path; /* NULL: this place is free */
   char *text; /* NULL: it cannot be read */
@@ -149,6 +151,18 @@ size_t naming_held(naming_t *n, const naming_function_t *f, char name[NAMING_NAM
 
 /* -- Lua functions ------------------------------------------------------------------------------------------------- */
 
+/* The oldest first. */
+static void keep_files(naming_t *n, size_t bytes, const file_t *needed) {
+  for (size_t i = 0; i < FILES && n->file_bytes > bytes; i++) {
+    file_t *file = &n->files[(n->next_file + i) % FILES];
+    if (file != needed) forget_file(n, file);
+  }
+}
+
+void naming_rest(naming_t *n) {
+  keep_files(n, RESTING_BYTES, NULL);
+}
+
 /* The file at `path`, read once as long as it is kept. NULL when memory is out. */
 static const file_t *file_at(naming_t *n, const char *path) {
   for (size_t i = 0; i < FILES; i++)
@@ -162,8 +176,7 @@ static const file_t *file_at(naming_t *n, const char *path) {
   file->text = source_read_file(path, &file->len);
   if (file->text == NULL) file->len = 0;
   n->file_bytes += file->len;
-  for (size_t i = n->next_file; n->file_bytes > FILE_BYTES && &n->files[i] != file; i = (i + 1) % FILES)
-    forget_file(n, &n->files[i]); /* the oldest first */
+  keep_files(n, FILE_BYTES, file);
   return file;
 }
 

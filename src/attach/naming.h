@@ -20,6 +20,8 @@ typedef struct naming naming_t;
  * out. */
 naming_t *naming_open(target_t *target, const runtimes_t *runtimes);
 void naming_close(naming_t *naming);
+/* Another target is asked for next: of the texts of files only a little stays at hand. */
+void naming_rest(naming_t *naming);
 
 /* A function on a stack, by what was read of it. */
 typedef struct {

@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "attach/bpf/programs.h"
 #include "attach/process_stat.h"
 
 enum { CAP_PTRACE = 19, CAP_ADMIN = 21, CAP_OF_PERFMON = 38, CAP_OF_BPF = 39 }; /* as in linux/capability.h */
@@ -310,13 +311,17 @@ bool process_bpf_refused(whose_t whose, failure_t *failure) {
                      setting("/proc/sys/kernel/perf_event_paranoid"));
 }
 
+/* As the engine asks for it. The version counts only where that is not answered, and then it is said. */
 static bool require_kernel(requirement_t *r) {
   struct utsname name;
   unsigned major = 0, minor = 0;
   bool known = uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2;
-  r->missing = !known || major < BPF_LOOP_MAJOR || (major == BPF_LOOP_MAJOR && minor < BPF_LOOP_MINOR);
-  snprintf(r->text, sizeof r->text, "kernel %u.%u: %s bpf_loop, which came with %d.%d", major, minor,
-           r->missing ? "lacks" : "has", BPF_LOOP_MAJOR, BPF_LOOP_MINOR);
+  bool old = !known || major < BPF_LOOP_MAJOR || (major == BPF_LOOP_MAJOR && minor < BPF_LOOP_MINOR);
+  loop_t loop = programs_loop();
+  r->missing = loop == LOOP_UNKNOWN ? old : loop == LOOP_MISSING;
+  snprintf(r->text, sizeof r->text, "kernel %u.%u: %s bpf_loop, which came with %d.%d%s", major, minor,
+           r->missing ? "lacks" : "has", BPF_LOOP_MAJOR, BPF_LOOP_MINOR,
+           loop == LOOP_UNKNOWN ? "; that is by its version, for BPF cannot be asked" : "");
   return true;
 }
 

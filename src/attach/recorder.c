@@ -28,6 +28,10 @@ enum {
       1000000000,  /* between two looks which VMs of a target are closed, when there is no room for another */
   VMS_SHARE = 500, /* looking for VMs may cost 1/500 of the time */
   NEW_MAX = 64,    /* processes first met in one poll */
+  LINGER_NS =
+      200000000, /* after the end of the last target, for a child that it left behind to have its first tick */
+  EXEC_NS = 1000000000,    /* between two looks whether a target has called exec that no sample shows … */
+  EXEC_EACH_NS = 10000000, /* … and for each of many targets so much more */
   FORKS_NS =
       50000000, /* between looks whether targets have forked, where children are not followed: at first … */
   FORKS_DOUBLINGS = 5 /* … and at last: 1.6 s */
@@ -42,14 +46,17 @@ typedef struct {
   bool sampled;  /* a Lua was found, and the engine has it */
   bool executed; /* what was found is no more: it has called exec */
   bool said;     /* that there is no Lua */
-  bool met;      /* it was looked into */
+  bool met;      /* it was tried to look into it … */
+  bool looked;   /* … and succeeded once */
   bool lives;    /* a thread of it was held in this poll */
   bool refused;  /* and could not be, the last time */
   pid_t
       forked; /* a child that is not recorded, and was its like at the last look; 0: none, -1: it was said */
   int attempts;
-  int64_t due;    /* when to look into it again */
-  uint64_t space; /* as it was looked into */
+  int64_t due;      /* when to look into it again */
+  uint64_t space;   /* as it was looked into */
+  int64_t ended;    /* when that was seen of the last one; 0: it lives, or is not */
+  int64_t exec_due; /* when to look whether it has another one */
   char name[PROCESS_NAME];
   target_t target;
   runtimes_t *runtimes;  /* NULL: the target is not open */
@@ -71,7 +78,7 @@ struct recorder {
   pid_t met[NEW_MAX]; /* by samples */
   size_t met_count;
   bool said_full;
-  uint64_t found, failed;
+  uint64_t found, failed, looked, refused;
   remote_t *remote; /* for looking for VMs; NULL until the first time */
   walk_t *walk;
   int64_t look_due; /* when to look for VMs that no sample shows: of all targets … */
@@ -225,6 +232,8 @@ static bool attempt(recorder_t *r, recorded_t *t, failure_t *failure) {
   if (r->options.follow && r->engine->watch != NULL) r->engine->watch(r->engine, t->pid, failure);
   decision_t decision = decide(r, t, failure);
   t->refused = decision == REFUSED;
+  r->looked += !t->refused && !t->looked;
+  t->looked |= !t->refused;
   if (decision == FOUND && space_of(t->pid) == space) {
     r->found += !t->found; /* not once more after exec */
     t->sampled = t->found = true;
@@ -357,6 +366,7 @@ static bool look_into(recorder_t *r, recorded_t *t) {
   failure_t failure = {""};
   if (attempt(r, t, &failure)) return true;
   if (has_ended(t)) return true; /* which is seen, and said, at the next look */
+  r->refused += t->given && t->refused && !t->said;
   if (!t->stays) {
     if (t->found) r->options.say(r->options.context, true, failure.text);
     note_failed(r, t, failure.text);
@@ -369,18 +379,37 @@ static bool look_into(recorder_t *r, recorded_t *t) {
   return true;
 }
 
+/* What runs after exec is sampled, and tells by that; what sleeps from then on does not. */
+static bool has_another_space(const recorder_t *r, recorded_t *t) {
+  int64_t now = clock_now();
+  if (now < t->exec_due) return false;
+  t->exec_due = now + EXEC_NS + (int64_t)r->count * EXEC_EACH_NS;
+  uint64_t space = space_of(t->pid);
+  return space != 0 && space != t->space;
+}
+
+/* Who has no other target left may have children that nobody has seen yet. */
+static bool lingers(const recorder_t *r, recorded_t *t) {
+  if (!r->options.follow || r->engine->watch == NULL || r->count > 1) return false;
+  int64_t now = clock_now();
+  if (t->ended == 0) t->ended = now;
+  t->due = t->ended + LINGER_NS; /* until then it is not to be looked into, which nobody need hurry for */
+  return now - t->ended < LINGER_NS;
+}
+
 /* False when the target is no more one. */
 static bool look_after(recorder_t *r, recorded_t *t, unsigned *looks) {
   bool lives = t->lives;
   t->lives = false;
   if (!lives && has_ended(t)) {
+    if (lingers(r, t)) return true;
     char text[128];
     snprintf(text, sizeof text, "process %d (%s) ended before a Lua was found in it", (int)t->pid, t->name);
     if (t->found && t->given) say(r, t, "has ended"); /* children come and go */
     note_failed(r, t, text);
     return false;
   }
-  if (t->sampled && t->executed) {
+  if (t->sampled && (t->executed || has_another_space(r, t))) {
     say(r, t, "has called exec: it is looked into anew");
     t->sampled = false;
     close_target(r, t);
@@ -476,6 +505,8 @@ void recorder_counts(recorder_t *r, recorder_counts_t *counts) {
   counts->targets = r->count;
   counts->found = r->found;
   counts->failed = r->failed;
+  counts->looked = r->looked;
+  counts->refused = r->refused;
   for (size_t i = 0; i < r->count; i++) {
     counts->sampled += r->targets[i]->sampled;
     counts->collectors += r->targets[i]->collector.count > 0 || r->targets[i]->collector.by_state;

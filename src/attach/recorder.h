@@ -47,9 +47,11 @@ typedef struct {
   uint64_t gone, truncated, overflow, lost;
   size_t collectors; /* targets of which the VM or symbols tell when the collector of PUC Lua is at work */
   size_t targets, sampled; /* now; in how many a Lua was found */
-  size_t waiting;  /* that were not looked into yet, or will be again: none of their Luas was found so far */
-  uint64_t found;  /* targets in which a Lua was found, ever */
-  uint64_t failed; /* targets that were added, and gone or given up before one was found */
+  size_t waiting;   /* that were not looked into yet, or will be again: none of their Luas was found so far */
+  uint64_t found;   /* targets in which a Lua was found, ever */
+  uint64_t failed;  /* targets that were added, and gone or given up before one was found */
+  uint64_t looked;  /* targets that were looked into, whatever was found, ever … */
+  uint64_t refused; /* … and of those that were added, such as could not be when that was said */
   engine_counts_t engine;
 } recorder_counts_t;
 

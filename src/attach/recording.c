@@ -13,7 +13,7 @@
 #include "profile/mem.h"
 
 enum {
-  MOST_BYTES = 40 << 20,  /* of the profile */
+  MOST_BYTES = 32 << 20,  /* of the profile */
   THREADS = 1024,         /* whose names are kept */
   TAKEN = 64,             /* samples that wait … */
   TAKEN_FRAMES = 1 << 15, /* … with their frames */

@@ -65,6 +65,7 @@ struct symbols {
   known_frame_t *frames;
   size_t function_count, frame_count;
   kept_naming_t namings[NAMINGS];
+  naming_t *named; /* the one that was asked last */
   remote_t *remote;
   walk_t *walk;
   char *source;
@@ -189,11 +190,16 @@ void symbols_aim(symbols_t *s, uint64_t space, target_t *target, const runtimes_
   s->reads = false;
 }
 
+static void close_naming(symbols_t *s, kept_naming_t *kept) {
+  if (s->named == kept->naming) s->named = NULL;
+  naming_close(kept->naming);
+  *kept = (kept_naming_t){NULL, NULL, 0};
+}
+
 void symbols_forget_target(symbols_t *s, const target_t *target) {
   for (size_t i = 0; i < NAMINGS; i++) {
     if (s->namings[i].target != target) continue;
-    naming_close(s->namings[i].naming);
-    s->namings[i] = (kept_naming_t){NULL, NULL, 0};
+    close_naming(s, &s->namings[i]);
   }
   if (s->target == target) symbols_aim(s, 0, NULL, NULL);
 }
@@ -208,21 +214,29 @@ static bool aim_at_memory(symbols_t *s, uint32_t runtime) {
   return true;
 }
 
-/* NULL when memory is out. */
-static naming_t *naming_of_target(symbols_t *s) {
+/* The place of the target, or of the one that was not asked for longest. */
+static kept_naming_t *place_of_target(symbols_t *s) {
   kept_naming_t *place = &s->namings[0];
-  s->uses++;
   for (size_t i = 0; i < NAMINGS; i++) {
     kept_naming_t *kept = &s->namings[i];
+    if (kept->target == s->target) return kept;
     if (kept->used < place->used) place = kept;
-    if (kept->target != s->target) continue;
-    kept->used = s->uses;
-    return kept->naming;
   }
-  naming_close(place->naming);
-  *place = (kept_naming_t){s->target, naming_open(s->target, s->runtimes), s->uses};
-  if (place->naming == NULL) place->target = NULL;
-  return place->naming;
+  return place;
+}
+
+/* NULL when memory is out, or the target cannot be read any more. */
+static naming_t *naming_of_target(symbols_t *s) {
+  if (s->target == NULL) return NULL;
+  kept_naming_t *place = place_of_target(s);
+  if (place->target != s->target) {
+    close_naming(s, place);
+    place->naming = naming_open(s->target, s->runtimes);
+    if (place->naming != NULL) place->target = s->target;
+  }
+  place->used = ++s->uses;
+  if (s->named != NULL && s->named != place->naming) naming_rest(s->named);
+  return s->named = place->naming;
 }
 
 /* -- reading ---------------------------------------------------------------------------------------------------------- */

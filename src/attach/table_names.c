@@ -10,7 +10,7 @@
 
 #define BUILTIN_KEY ((uint64_t)1 << 63)
 
-enum { FIRST_ROOM = 1024, TEXTS_MOST = 1 << 21 };
+enum { FIRST_ROOM = 1024, TEXTS_MOST = 3 << 18 };
 
 static uint64_t key_of(const walk_frame_t *frame) {
   switch (frame->kind) {

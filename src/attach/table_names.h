@@ -5,7 +5,7 @@
 
 #include "walk/walk.h"
 
-enum { NAME_BYTES = 128, NAMES_MOST = 1 << 15 };
+enum { NAME_BYTES = 128, NAMES_MOST = 1 << 14 };
 
 /* What holds the function, from the best names to the worst. */
 typedef enum {
@@ -33,7 +33,7 @@ typedef struct {
 } table_names_t;
 
 void table_names_free(table_names_t *names);
-/* False when memory is out. Past NAMES_MOST functions, or 2 MiB of names, nothing is entered. */
+/* False when memory is out. Past NAMES_MOST functions, or 768 KiB of names, nothing is entered. */
 bool table_names_add(table_names_t *names, const walk_frame_t *frame, name_class_t class, const char *name,
                      size_t len);
 const char *table_names_find(const table_names_t *names, const walk_frame_t *frame);

@@ -39,6 +39,8 @@ int cli_failed(const char *command, const char *format, ...) __attribute__((form
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same for what is no failure: "luapulse: message". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Writes to standard error, in the midst of a line, what a shell reads as this word. */
+void cli_show_word(const char *word);
 /* After getopt_long() returned '?' or ':', with opterr = 0 and option strings that begin with ':'. */
 int cli_bad_option(const char *command, char **argv, int result);
 

@@ -57,21 +57,39 @@ static _Noreturn void become_program(char **argv, int report_fd) {
   _exit(127);
 }
 
-bool launch_program(child_t *child, char **argv, void (*prepare)(void *context), void *context,
-                    int *exec_error, failure_t *failure) {
-  int report[2]; /* closed by a successful exec */
+/* Nothing comes: the other end is closed when it may go on, or with its owner. */
+static void await_end(int fd) {
+  char ignored;
+  while (read(fd, &ignored, 1) < 0 && errno == EINTR) {
+  }
+}
+
+bool launch_program(child_t *child, char **argv, const launch_steps_t *steps, int *exec_error,
+                    failure_t *failure) {
+  int report[2], gate[2]; /* closed by a successful exec; when the program may begin */
   *exec_error = 0;
   if (pipe2(report, O_CLOEXEC) != 0) return failure_set(failure, "cannot make a pipe: %s", strerror(errno));
+  if (pipe2(gate, O_CLOEXEC) != 0) {
+    failure_set(failure, "cannot make a pipe: %s", strerror(errno));
+    close(report[0]);
+    close(report[1]);
+    return false;
+  }
   fflush(NULL);
   child->pid = fork();
   if (child->pid == 0) {
+    close(gate[1]);
+    await_end(gate[0]);
     sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
-    if (prepare != NULL) prepare(context);
+    if (steps->inside != NULL) steps->inside(steps->context);
     become_program(argv, report[1]);
   }
-  close(report[1]);
   bool started = child->pid > 0;
   if (!started) failure_set(failure, "cannot start a process: %s", strerror(errno));
+  if (started && steps->outside != NULL) steps->outside(steps->context, child->pid);
+  close(report[1]);
+  close(gate[0]);
+  close(gate[1]);
   if (started && read(report[0], exec_error, sizeof *exec_error) == (ssize_t)sizeof *exec_error) {
     waitpid(child->pid, &child->wait_status, 0);
     failure_set(failure, "cannot run %s: %s", argv[0], strerror(*exec_error));
@@ -104,7 +122,7 @@ bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int t
   sigdelset(&all, SIGTTIN);
   sigdelset(&all, SIGTTOU);
   sigprocmask(SIG_BLOCK, &all, &child->old_mask);
-  return launch_program(child, argv, activate, &activation, exec_error, failure);
+  return launch_program(child, argv, &(launch_steps_t){activate, NULL, &activation}, exec_error, failure);
 }
 
 /* -- the parent ------------------------------------------------------------------------------------------ */

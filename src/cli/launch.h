@@ -21,9 +21,17 @@ typedef struct {
 bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int tables_fd, size_t tables_size,
             const luapulse_profile_options_t *options, int *exec_error, failure_t *failure);
 
-/* Starts argv as it is, with the signals child->old_mask has blocked. `prepare` runs in the new process before it is the program. */
-bool launch_program(child_t *child, char **argv, void (*prepare)(void *context), void *context,
-                    int *exec_error, failure_t *failure);
+/* What is done before a new process is the program; either may be NULL. */
+typedef struct {
+  void (*inside)(void *context); /* by itself */
+  void (*outside)(void *context,
+                  pid_t child); /* by who starts it: the program begins when this has returned */
+  void *context;
+} launch_steps_t;
+
+/* Starts argv as it is, with the signals child->old_mask has blocked. */
+bool launch_program(child_t *child, char **argv, const launch_steps_t *steps, int *exec_error,
+                    failure_t *failure);
 
 /* Waits until the program ends (true) or `seconds` have passed (false; 0 waits for good). Signals that were
  * sent to us alone go on to the program; those of the terminal it has got itself. */

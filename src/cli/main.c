@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The command line: finds the command and runs it. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+
+/* Blocks of so many bytes have pages of their own, which are moved where they grow and given back where they go. */
+enum { LARGE = 1 << 18 };
 
 static const command_t commands[] = {
     {"run", "run a Lua program and profile it", run_run},
@@ -56,6 +60,7 @@ int main(int argc, char **argv) {
     printf("luapulse %s\n", LUAPULSE_VERSION);
     return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
   }
+  mallopt(M_MMAP_THRESHOLD, LARGE); /* else the C library raises it, and what was outgrown is kept */
   const command_t *command = find(argv[1]);
   cli_command_is(argc - 1, argv + 1);
   return command != NULL ? command->run(argc - 1, argv + 1) : unknown(argv[1]);

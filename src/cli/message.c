@@ -26,8 +26,8 @@ static void show(const char *text, size_t len) {
   }
 }
 
-/* As a shell reads it: quoted where there is more in it than letters, digits and what means nothing there. */
-static void show_word(const char *word) {
+/* Quoted where there is more in it than letters, digits and what means nothing to a shell. */
+void cli_show_word(const char *word) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
   if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
     fputs(word, stderr);
@@ -54,7 +54,7 @@ static void say(const char *command, const char *format, va_list arguments) {
   show(text, strlen(text));
   for (int i = 0; i < own_argc && ends_with(text, PROCESS_AS_ROOT); i++) {
     fputc(' ', stderr);
-    show_word(own_argv[i]);
+    cli_show_word(own_argv[i]);
   }
   fputc('\n', stderr);
 }

@@ -183,6 +183,14 @@ static void say_end(const record_t *r, child_t *child) {
     cli_say("%s ended with status %d", r->program[0], WEXITSTATUS(child->wait_status));
 }
 
+/* No Lua was found. Where nothing could be looked into nobody knows whether there is one. */
+static const char *why_nothing(const recorder_counts_t *counts, bool added) {
+  if (live_ended_by != 0 && counts->waiting > 0) return "ended before a Lua was found: nothing is written";
+  if (counts->looked == 0 && (counts->refused > 0 || !added))
+    return "nothing was recorded: nothing is written";
+  return "no Lua was found: nothing is written";
+}
+
 /* The processes are told, or the program is running: from here to the files. */
 static int record_with(record_t *r, engine_t *engine, child_t *child) {
   recorder_options_t options = live_recorder_options(&r->live, on_say, r);
@@ -207,10 +215,8 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   if (added > 0 || r->live.all) record_status_end(&r->status, &counts);
   if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
-    ok = (added > 0 || r->program != NULL || r->live.all) &&
-         cli_failed("record", live_ended_by != 0 && counts.waiting > 0
-                                  ? "ended before a Lua was found: nothing is written"
-                                  : "no Lua was found: nothing is written") == STATUS_OK;
+    ok = cli_failed("record", "%s",
+                    why_nothing(&counts, added == r->live.pids.count || r->program != NULL)) == STATUS_OK;
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else
@@ -219,6 +225,13 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   profile_free(profile);
   recorder_free(recorder);
   return ok ? STATUS_OK : STATUS_FAILED;
+}
+
+/* Children are met by ticks that they inherit: whoever the program leaves behind at once, too. */
+static void watch_from_the_start(void *context, pid_t child) {
+  engine_t *engine = context;
+  failure_t ignored; /* then they are found as those of other processes are */
+  engine->watch(engine, child, &ignored);
 }
 
 int record_run(int argc, char **argv) {
@@ -233,7 +246,9 @@ int record_run(int argc, char **argv) {
   record_status_begin(&r.status, r.quiet);
   say_begin(&r, engine, &why_not_bpf);
   if (r.program != NULL) {
-    if (!launch_program(&child, r.program, NULL, NULL, &exec_error, &failure)) {
+    bool watches = r.live.follow && engine->watch != NULL;
+    launch_steps_t steps = {NULL, watches ? watch_from_the_start : NULL, engine};
+    if (!launch_program(&child, r.program, &steps, &exec_error, &failure)) {
       engine->close(engine);
       return cli_failed("record", "%s", failure.text),
              exec_error == EACCES ? STATUS_NOT_RUNNABLE : STATUS_NOT_FOUND;

@@ -67,25 +67,32 @@ static bool verifier_refused(char *log, const char *lua, int error, failure_t *f
       uname(&kernel) == 0 ? kernel.release : "unknown", lua, said[0] != '\0' ? said : strerror(error));
 }
 
-/* What the programs cannot do without, asked for by name. */
-static bool can_run(whose_t whose, failure_t *failure) {
-  if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
-    return failure_set(
-        failure, "this kernel does not describe itself (no /sys/kernel/btf/vmlinux: CONFIG_DEBUG_INFO_BTF)");
-  int has = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL);
-  if (has == 0)
-    return failure_set(failure, "this kernel is too old for the BPF program: it takes Linux 5.17");
-  return has > 0 || refused(whose, -has, failure);
-}
-
-/* -- loading ----------------------------------------------------------------------------------------------------------- */
-
+/* What libbpf would print: messages here say what failed. */
 static int silent(enum libbpf_print_level level, const char *format, va_list arguments) {
   (void)level;
   (void)format;
   (void)arguments;
   return 0;
 }
+
+/* libbpf takes a program that is refused for any other reason as one whose helper is there: so one that calls nothing is tried first. */
+loop_t programs_loop(void) {
+  libbpf_set_print(silent);
+  if (libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_PERF_EVENT, NULL) <= 0) return LOOP_UNKNOWN;
+  int has = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL);
+  return has > 0 ? LOOP_THERE : has == 0 ? LOOP_MISSING : LOOP_UNKNOWN;
+}
+
+/* What the programs cannot do without, asked for by name. Where that is not answered, loading them tells why. */
+static bool can_run(failure_t *failure) {
+  if (access("/sys/kernel/btf/vmlinux", R_OK) != 0)
+    return failure_set(
+        failure, "this kernel does not describe itself (no /sys/kernel/btf/vmlinux: CONFIG_DEBUG_INFO_BTF)");
+  return programs_loop() != LOOP_MISSING ||
+         failure_set(failure, "this kernel is too old for the BPF program: it takes Linux 5.17");
+}
+
+/* -- loading ----------------------------------------------------------------------------------------------------------- */
 
 /* 0 for that which all others are in: there the kernel's numbers are the recorder's. */
 static uint32_t own_pid_space(void) {
@@ -141,7 +148,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
 
 programs_t *programs_open(whose_t whose, failure_t *failure) {
   libbpf_set_print(silent);
-  if (!can_run(whose, failure)) return NULL;
+  if (!can_run(failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
   if (programs == NULL) {
     failure_set(failure, "out of memory");

@@ -8,6 +8,11 @@
 
 typedef struct programs programs_t;
 
+/* Whether the kernel has bpf_loop, which the programs cannot do without: by its own answer, for distributions take what is new into old
+ * kernels, and a version can be made up. LOOP_UNKNOWN: it does not answer, since BPF is missing or not permitted. */
+typedef enum { LOOP_UNKNOWN, LOOP_MISSING, LOOP_THERE } loop_t;
+loop_t programs_loop(void);
+
 /* What ticks run is loaded. `whose` processes are to be sampled is for messages. NULL with one that says what is missing. */
 programs_t *programs_open(whose_t whose, failure_t *failure);
 void programs_close(programs_t *programs);

@@ -10,7 +10,7 @@ enum {
   BPF_UNKNOWN = WALK_REASONS, /* a reason: nothing was walked, the address space is no target */
   BPF_RING_BYTES = 16 << 20,  /* room for samples that were not read yet */
   BPF_MAX_TARGETS = 1024,     /* processes: those recorded at once, and more */
-  BPF_MAX_THREADS = 65536     /* whose last walk is remembered */
+  BPF_MAX_THREADS = 16384     /* whose last walk is remembered */
 };
 
 /* A process. Written by the loader, but for `space`, `others` and `pc_register`. */
