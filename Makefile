@@ -260,7 +260,7 @@ test: test-deps
 kernels: test-deps
 	@scripts/deps kernels
 	@$(MAKE) --no-print-directory $(CORES) tests-build
-	@tests/machines/kernels
+	@tests/machines/kernels $(T)
 
 # Of the tests those that depend on the processor, on arm64, in a virtual machine.
 arm64: test-deps
