@@ -1,6 +1,7 @@
 # What a machine may lack, for tests/allowed_skips. Not by asking luapulse: what it cannot do is what the tests are about. That a tool is
 # missing which would tell is no answer: then nothing may be skipped.
 no_bpf() { PATH=$PATH:/usr/sbin bpftool feature probe kernel 2>/dev/null | grep -q "program_type perf_event is NOT available"; }
+no_bpf_stats() { [ ! -w /proc/sys/kernel/bpf_stats_enabled ]; } # as where a container may change no settings
 not_root() { [ "$(id -u)" != 0 ]; }
 # where a container has a list of processes of its own
 no_kernel_threads() { [ "$(cat /proc/2/comm 2>/dev/null)" != kthreadd ]; }
@@ -13,4 +14,4 @@ no_perf_events() {
   paranoid=$(cat /proc/sys/kernel/perf_event_paranoid 2>/dev/null) || return 0 # the kernel has none
   { [ "$paranoid" -gt 2 ] && not_root; } || grep -q '^Seccomp:.*2' /proc/self/status
 }
-export -f no_bpf not_root no_kernel_threads no_32_bit_programs yama_forbids no_perf_events
+export -f no_bpf no_bpf_stats not_root no_kernel_threads no_32_bit_programs yama_forbids no_perf_events

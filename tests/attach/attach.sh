@@ -27,7 +27,17 @@ skip() {
 }
 # the engines that should work here, which is not for luapulse to say: only that it has BPF it is believed, which is quicker
 has_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | grep -q "^ *engine *bpf" || ! { not_root || no_bpf; }; }
-engines() { echo "${ENGINES:-$(has_bpf && echo bpf) ptrace}"; }
+why_not_bpf() { "$luapulse" probe "$(command -v lua5.4)" 2>&1 | sed -n 's/^ *engine *\(ptrace: .*not bpf: \)\?//p'; }
+# Whoever names ENGINES knows what is left out; else it is said, once, by a file, for this is called in subshells.
+engines() {
+  if [ -n "${ENGINES:-}" ] || has_bpf; then
+    echo "${ENGINES:-bpf ptrace}"
+    return
+  fi
+  [ -e "$folder/.noted" ] || note "engine bpf is left out: $(why_not_bpf)"
+  : >"$folder/.noted"
+  echo ptrace
+}
 
 # program, image: the file of the process started last, and that which its Lua is in, as dump names them
 program() { basename "$(readlink -f "/proc/$pid/exe")"; }
@@ -179,6 +189,19 @@ nothing_is_invented() {
 }
 # share EXPRESSION: how many of a thousand of all time has a stack that fits
 share() { awk -v fits="$1" '!/^#/ { all += $NF } !/^#/ && $0 ~ fits { part += $NF } END { printf "%d", (all > 0 ? part * 1000 / all + 0.5 : -1) }' out.folded; }
+# deep_stacks_are_cut: deeper than what is kept, the leaves are, and it is said of every sample that there is more
+deep_stacks_are_cut() {
+  local runtime
+  for runtime in lua5.1 lua5.4 luajit $gc32; do
+    start $runtime -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(5000)'
+    until_printed ready
+    until_seen "sampled 20" recorded -p "$pid" -F 999
+    awk '!/^#/ { if (split($0, frames, ";") != 1025 || frames[1] !~ /truncated/) exit 1; any = 1 } END { exit !any }' out.folded ||
+      fail "$engine $runtime: stacks that are not 1024 deep and cut: $(head -c 300 out.folded)"
+    grep -qE "^luapulse: ([0-9]+) samples in .*, 0 unattributed, \1 truncated$" err || fail "$engine $runtime: it is not said of every sample: $(cat err)"
+    kill -KILL "$pid"
+  done
+}
 # within SHARE EXPECTED WHAT: samples are independent at best, so that their deviation is that of the binomial distribution. The suite
 # compares some two hundred shares: at 4 deviations one run in a hundred would fail by chance, at 5 one in ten thousand. That a thread may
 # wait for the processor in the midst of one function adds the length of a slice, so it is never less than 40 of a thousand.

@@ -1,6 +1,12 @@
 -- Functions that nobody has seen before, forty deep, all the time: each stack is new, with names and a file of its own; they live long enough to be
 -- read. Prints "ready" and never ends.
+--   lua new_stacks.lua [MODULES]     with so many modules of 500 functions each, which have names there
 local load = loadstring or load
+for m = 1, tonumber(arg[1] or 0) do
+  local module = {}
+  for i = 1, 500 do module[("function_with_a_rather_long_name_%d_%d"):format(m, i)] = load("return function() end", "=made")() end
+  package.loaded["module" .. m] = module
+end
 local DEPTH, WORK, KEPT = 40, 30000, 1000
 local own = tostring({}):gsub("[^%w]", "_")
 local kept = {}

@@ -91,6 +91,7 @@ test_debug_information_without_lua() {
 }
 # Bytes of it are changed at random: whatever comes of it, the process is read.
 test_debug_information_that_is_broken() {
+  needs_sanitized
   local section seed
   host_with whole
   for section in .debug_info .debug_abbrev; do

@@ -271,14 +271,13 @@ test_names_of_strangers_do_not_reach_the_terminal() {
 }
 # A process whose memory changes all the time: stacks that grow and shrink, coroutines that come and go, much garbage.
 test_storm() {
-  local runtime i command=$luapulse
-  [ -x "$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse" ] &&
-    command=$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse
+  needs_sanitized
+  local runtime i
   for runtime in $RUNTIMES; do
     start $runtime "$here/storm.lua"
     until_printed ready
     for ((i = 0; i < 10; i++)); do
-      "$command" dump -p "$pid" >out 2>err
+      "$sanitized" dump -p "$pid" >out 2>err
       status=$?
       lacks err Sanitizer
       lacks err "runtime error"

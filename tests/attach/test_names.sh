@@ -275,9 +275,8 @@ END
 }
 # Tables that grow, shrink and are replaced while they are read: a name is right or not there.
 test_busy_tables() {
-  local runtime i command=$luapulse seen
-  [ -x "$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse" ] &&
-    command=$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse
+  needs_sanitized
+  local runtime i seen
   cat >busy.lua <<'END'
 local load = loadstring or load
 kept = { coroutine.create(function() local r = string.rep() return r end), coroutine.create(function() local r = table.concat() return r end) }
@@ -298,7 +297,7 @@ END
     until_printed ready
     seen=0
     for ((i = 0; i < 8 || (seen < 4 && i < 64); i++)); do
-      "$command" dump -p "$pid" >out 2>err
+      "$sanitized" dump -p "$pid" >out 2>err
       status=$?
       lacks err Sanitizer
       lacks err "runtime error"

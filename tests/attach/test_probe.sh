@@ -38,7 +38,7 @@ test_every_runtime() {
       luajit*) grep -qE '^  runtime +LuaJIT 2\.1[^ ]*, by its mark in /' out || fail "$(cat out)" ;;
       *) runtime=${runtime%-newer} && grep -qE "^  runtime +Lua ${runtime#lua}\.[0-9], by its mark in /" out || fail "$(cat out)" ;;
     esac
-    grep -qE "^  needs +kernel [0-9.]+: has bpf_loop, which came with 5.17$" out || grep -q "lacks bpf_loop" out || fail "the kernel: $(cat out)"
+    grep -qE "^  (needs|missing) +kernel [0-9.]+: (has|lacks) bpf_loop, which came with 5.17" out || fail "the kernel: $(cat out)"
     has out "perf_event_paranoid is"
     has out "ptrace"
   done
@@ -91,8 +91,21 @@ test_files() {
   same "$status" 1 "status of a program without Lua"
   grep -qE "no Lua in /.*cat: there is no mark of one in its [0-9]+ bytes; Lua may be in a library that it is linked with: .*libc.so.6" err || fail "$(cat err)"
 }
+# A kernel is asked what it can do; the version that it tells counts only where it may not be asked. Here it tells one that never was.
+test_a_version_that_is_made_up() {
+  status setarch --uname-2.6 "$luapulse" probe "$(command -v lua5.4)"
+  same "$status" 0 "status: $(cat err)"
+  if has_bpf; then
+    grep -qx "  needs     kernel 2\.6: has bpf_loop, which came with 5\.17" out || fail "what the kernel has: $(cat out)"
+    has out "  engine    bpf: record samples in the kernel"
+  else
+    grep -qx "  missing   kernel 2\.6: lacks bpf_loop, which came with 5\.17; that is by its version, for BPF cannot be asked" out || fail "what is not known: $(cat out)"
+    has out "  engine    ptrace: "
+  fi
+}
 # Files that lie about themselves are read to their end and no further.
 test_files_that_are_broken() {
+  needs_sanitized
   local size i
   cp "$(readlink -f "$(command -v lua5.4)")" whole
   size=$(stat -c %s whole)
@@ -127,6 +140,13 @@ test_a_library_without_a_vm() {
   start ./unused
   until_printed ready
   refused 1 "no Lua that can be read in process $pid (unused): Lua 5.4.4 is mapped there, but no VM was found, on the threads' native stacks or in memory" dump -p "$pid"
+  status "$luapulse" probe -p "$pid"
+  same "$status" 1 "status of probe"
+  has out "runtime   Lua 5.4.4, by its mark in "
+  has err "luapulse probe: no Lua that can be read in process $pid (unused)"
+  # in a file the mark is all that there is to find
+  status "$luapulse" probe "$(awk '/liblua5.4/ { print $6; exit }' "/proc/$pid/maps")"
+  same "$status" 0 "status of the library: $(cat err)"
 }
 test_what_is_no_process() {
   refused 1 "there is no process 4194300" dump -p 4194300

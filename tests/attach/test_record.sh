@@ -85,6 +85,36 @@ test_replaced_binary() {
     kill -KILL "$pid"
   done
 }
+# host_with_a_library: ./host runs the script that it is given by the Lua 5.4 in ./liblua5.4.so.0
+host_with_a_library() {
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/debug_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  cp "$(ldd host | awk '/liblua5.4/ { print $3 }')" . || fail "there is no library"
+}
+# start_with_library ARGUMENTS…: ./host with that library
+start_with_library() {
+  start env LD_LIBRARY_PATH="$PWD" ./host "$@"
+  until_printed ready
+  grep -q "$PWD/liblua5.4" "/proc/$pid/maps" || fail "another library: $(cat "/proc/$pid/maps")"
+}
+# So is the file of a library that the program has its Lua from.
+test_replaced_library() {
+  host_with_a_library
+  cp liblua5.4.so.0 kept
+  for engine in $(engines); do
+    start_with_library "$here/split.lua" plain
+    cp "$(ldconfig -p | awk '/liblua5.1.so.0 / { print $NF; exit }')" upgraded || fail "there is no other library"
+    mv upgraded liblua5.4.so.0
+    enough -p "$pid"
+    within "$(share ';a \\(.*;burn ')" 500 "$engine"
+    grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
+    same "$(grep ' runs ' err)" "luapulse: process $pid (host) runs a library that was replaced since: $PWD/liblua5.4.so.0" "line about the file"
+    rm liblua5.4.so.0
+    recorded -p "$pid" -d 0.1
+    same "$(grep ' runs ' err)" "luapulse: process $pid (host) runs a library that was deleted since: $PWD/liblua5.4.so.0" "line about the file"
+    kill -KILL "$pid"
+    cp kept liblua5.4.so.0
+  done
+}
 # The number of a process that has ended is given to another one: that is none of ours.
 test_the_number_is_used_again() {
   local first other i
@@ -203,6 +233,14 @@ test_no_lua() {
     has err "luapulse record: no Lua in process $pid (sleep): none of the "
     has err "luapulse record: no Lua was found: nothing is written"
     [ ! -e out.pb.gz ] || fail "a profile of nothing was written"
+    # nothing was looked into: whether there is one nobody knows
+    record -q -p 4194300
+    same "$status" 1 "status"
+    same "$(cat err)" "luapulse record: there is no process 4194300
+luapulse record: nothing was recorded: nothing is written" "message"
+    # one was
+    record -q -p "4194300,$pid"
+    same "$(tail -n 1 err)" "luapulse record: no Lua was found: nothing is written" "last line"
     kill -KILL "$pid"
   done
 }
@@ -231,7 +269,70 @@ test_the_target_ends() {
   done
 }
 # It becomes another program, with another Lua; the samples of both are there.
-test_the_target_calls_exec() {
+both_luas() { stacks "main chunk .*;of_1 " && stacks "main chunk .*;of_2 "; }
+# Each by its own layout, whichever comes first.
+test_two_luas_in_one_process() {
+  local libraries=(liblua5.1.so.0 liblua5.4.so.0) turn
+  ${CC:-cc} -o two_luas "$here/two_luas_host.c" -ldl -lpthread || fail "the host does not compile"
+  for turn in 1 2; do
+    start ./two_luas "${libraries[@]}"
+    until_printed ready
+    for engine in $(engines); do
+      until_seen both_luas recorded -p "$pid" -F 499
+      within "$(share ';of_[12] ')" 1000 "$engine: what is named"
+    done
+    status "$luapulse" dump -p "$pid"
+    has out of_1
+    has out of_2
+    status "$luapulse" probe -p "$pid"
+    has out "Lua 5.1"
+    has out "Lua 5.4"
+    kill -KILL "$pid"
+    libraries=("${libraries[1]}" "${libraries[0]}")
+  done
+}
+# code_of PID: what it has in memory that can be run, and in how many threads
+code_of() {
+  local range _
+  ls "/proc/$1/task" | wc -l
+  awk '$2 ~ /x/ && $6 !~ /^\[/ { print $1, $2, $6 }' "/proc/$1/maps" | while read -r range _; do
+    echo "$range $_ $(dd if="/proc/$1/mem" bs=4096 iflag=skip_bytes,count_bytes skip=$((16#${range%-*})) count=$((16#${range#*-} - 16#${range%-*})) 2>/dev/null | md5sum)"
+  done
+}
+test_nothing_changes_in_the_target() {
+  local before runtime
+  for runtime in lua5.4 lua5.1; do
+    start_split $runtime -- plain
+    before=$(code_of "$pid")
+    [ "$(echo "$before" | wc -l)" -ge 3 ] || fail "hardly any code: $before"
+    for engine in $(engines); do
+      start_recorder -p "$pid" -F 499
+      until_busy 10
+      same "$(code_of "$pid")" "$before" "$engine $runtime: threads and code while it is recorded"
+      kill -INT $recorder
+      wait $recorder || fail "status: $(cat err)"
+      sampled 1
+      same "$(code_of "$pid")" "$before" "$engine $runtime: threads and code afterwards"
+      runs_on
+    done
+    kill -KILL "$pid"
+  done
+}
+# Ends of any kind: before it is looked into, while it is, and after.
+said_of_one_that_ends='ended before a Lua was found in it|has ended|is no process|cannot be read|no Lua in process|has no process'
+test_targets_that_end_while_they_are_looked_into() {
+  local i
+  for engine in $(engines); do
+    for ((i = 1; i <= 12; i++)); do
+      start lua5.4 -e "local t = os.clock() while os.clock() - t < $i * 0.006 do end"
+      record -p "$pid" -F 999
+      [ "$status" -le 1 ] || fail "status $status: $(cat err)"
+      [ "$status" = 0 ] || grep -qE "$said_of_one_that_ends" err || fail "why it is not recorded: $(cat err)"
+    done
+  done
+}
+# host_that_calls_exec: ./host PROGRAM ARGUMENTS… becomes that program when there is a file "go"
+host_that_calls_exec() {
   cat >exec.c <<'END'
 #include <lauxlib.h>
 #include <lualib.h>
@@ -246,6 +347,26 @@ int main(int argc, char **argv) {
 }
 END
   ${CC:-cc} $(pkg-config --cflags lua5.4) -o host exec.c $(pkg-config --libs lua5.4) || fail "the host does not compile"
+}
+# No sample tells of that.
+test_the_target_becomes_what_only_sleeps() {
+  host_that_calls_exec
+  for engine in $(engines); do
+    start ./host sleep 1000
+    until_printed ready
+    start_recorder -p "$pid" -F 499
+    until_busy 10
+    : >go
+    wait "$recorder" || fail "status: $(cat err)" # nothing is left to be recorded
+    has err "luapulse: process $pid (host) has called exec: it is looked into anew"
+    has err "luapulse record: no Lua in process $pid (sleep): none of the "
+    [ "$(samples)" -gt 0 ] || fail "what was sampled before is gone: $(cat err)"
+    kill -KILL "$pid"
+    rm go
+  done
+}
+test_the_target_calls_exec() {
+  host_that_calls_exec
   for engine in $(engines); do
     until_seen "named 200" a_shell_that_becomes_lua
     split_shares "$engine"
@@ -450,16 +571,19 @@ end
 END
 }
 # Functions that are made and collected all the time, each at lines of its own: a name is right or there is none.
+gone_is_told() { grep -qE ', [1-9][0-9]* gone$' err && stacks '\[gone\]' || fail "it is not told that functions are gone: $(cat err)"; }
 dying_functions() { grep -oE 'chunk[0-9]+:[0-9]+ \(chunk[0-9]+:[0-9]+\)' out.folded >seen; }
 test_functions_that_die() {
-  local runtime
+  local runtime seen
   write_dying
   for engine in $(engines); do
+    seen="sampled 200 && dying_functions"
+    [ $engine = ptrace ] || seen+=" && gone_is_told" # most are gone when they are to be named; engine ptrace names them while it holds them
     for runtime in $RUNTIMES; do
       tells_more || continue
       start $runtime dying.lua
       until_printed ready
-      until_seen "sampled 200 && dying_functions" recorded -p "$pid" -F 1999 # with engine bpf most are gone when they are to be named
+      until_seen "$seen" recorded -p "$pid" -F 1999
       dying_functions
       # chunk17 has its function on line 18
       awk -F '[^0-9]+' '$2 + 1 != $3 || $2 != $4 || ($5 != 0 && $3 != $5) { print; bad = 1 } END { exit bad }' seen >wrong ||
@@ -476,15 +600,11 @@ whole() {
 }
 # Memory in motion, functions that are gone, and a library whose file is damaged while it is used: nothing of it faults the recorder.
 test_hostile_memory_and_files() {
+  needs_sanitized
   local luapulse=$sanitized size at
   write_dying
-  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/debug_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
-  cp "$(ldd host | awk '/liblua5.4/ { print $3 }')" . || fail "there is no library"
-  export LD_LIBRARY_PATH=$PWD
-  start ./host "$here/storm.lua"
-  unset LD_LIBRARY_PATH
-  until_printed ready
-  grep -q "$PWD/liblua5.4" "/proc/$pid/maps" || fail "another library: $(cat "/proc/$pid/maps")"
+  host_with_a_library
+  start_with_library "$here/storm.lua"
   local damaged=$pid
   start luajit dying.lua
   until_printed ready
@@ -547,7 +667,8 @@ most_of() {
   done
   echo "$most"
 }
-# Four processes at once with functions that were never seen before: what is kept of them is bounded, and a recorder that cannot follow ends in time.
+# Eight processes at once with functions that were never seen before, and tables of thirty thousand: what is kept of them is bounded, and a
+# recorder that cannot follow ends in time.
 remembered() {
   "$luapulse" record --engine "$engine" -p "$pids" -F 999 -o out.folded "$@" 2>err &
   local recorder=$!
@@ -556,8 +677,8 @@ remembered() {
 }
 test_memory_is_bounded() {
   local pids= i
-  for ((i = 0; i < 4; i++)); do
-    start nice -n 19 lua5.4 "$here/new_stacks.lua" # the recorder is not to wait for them
+  for ((i = 0; i < 8; i++)); do
+    start nice -n 19 lua5.4 "$here/new_stacks.lua" 60 # the recorder is not to wait for them
     until_printed ready
     kill -STOP "$pid"
     pids+=,$pid
@@ -599,6 +720,13 @@ test_duration_and_formats() {
   same "$(cat err out)" "" "what a quiet recording says"
   for file in a.speedscope.json a.callgrind a.txt "b.$pid.html"; do [ -s $file ] || fail "$file is missing"; done
   has report "engine $engine, from outside"
+  status "$luapulse" record --engine "$engine" -p "$pid" -d 0.3 -o a.folded -o a.speedscope.json -o "a b.callgrind" -o a.txt
+  same "$status" 0 "status: $(cat err)"
+  # with names that a shell can read
+  same "$(sed -n '/^luapulse: try /p' err)" "luapulse: try  flamegraph.pl a.folded >a.svg
+luapulse: try  npx speedscope a.speedscope.json   or  open it in www.speedscope.app
+luapulse: try  kcachegrind 'a b.callgrind'
+luapulse: try  less a.txt" "what to do with what was written"
 }
 has_status_line() {
   grep -qE '[0-9]+ s: [0-9]+ samples, [0-9]+/s, [0-9]+ lost, [0-9]+ unattributed.*; 1 of 1 process' screen || { cat -v screen >&2; fail "no status line"; }
@@ -669,6 +797,10 @@ test_kernels_without_bpf() {
     grep -qxF "  engine    ptrace: record stops threads for a moment; not bpf: $why" out || fail "$(cat out)"
   done
 }
+test_deep_stacks_are_cut() {
+  engine=ptrace # for the other one: test_record_bpf.sh
+  deep_stacks_are_cut
+}
 # Only those of capabilities and users: whether the kernel has Yama depends on the machine.
 test_without_privileges() {
   start_split lua5.4 -- plain
@@ -682,7 +814,7 @@ test_without_privileges() {
   same "$(cat said)" "luapulse: recording 2 processes at 499 Hz with engine ptrace, for 0.3 s
 luapulse record: there is no process 4194300
 luapulse record: process $pid (lua5.4) belongs to user 0, and you are user 65534: needs CAP_SYS_PTRACE; run: sudo luapulse record --engine ptrace -s -F 499 -p 4194300,$pid -o 'out of '\\''%p'\\''.folded' -d 0.3
-luapulse record: no Lua was found: nothing is written" "message"
+luapulse record: nothing was recorded: nothing is written" "message"
   # the command does what was wanted, as it stands
   luapulse() { "$luapulse" "$@"; }
   sudo() { "$@"; }

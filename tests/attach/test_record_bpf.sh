@@ -3,7 +3,7 @@
 source "$(dirname "$0")/attach.sh"
 
 needs_bpf() {
-  has_bpf || skip "$("$luapulse" probe "$(command -v lua5.4)" 2>&1 | sed -n 's/^ *engine *//p')"
+  has_bpf || skip "$(why_not_bpf)"
 }
 engine=bpf
 # with_capabilities LIST COMMAND…: as a user that is nobody else, with these and no other
@@ -21,6 +21,39 @@ test_it_runs_here() {
   has err "with engine bpf"
   has err " 0 lost, 0 unattributed"
   runs_on
+}
+# left COMMANDS -d SECONDS: rounds of a program, about so long, by a shell that ends, or goes on, as soon as it has made it
+left() { record -s -F 999 -- sh -c "(luajit '$here/split.lua' plain $(times "$3" 1500) &) $1"; }
+seen_in_lua() { same "$status" 0 "status: $(cat err)"; sampled 100 && stacks "main chunk .*;a \(.*;burn "; }
+# Children whose parent ends at once, from the first moment of the program on: who looks through /proc finds them too late.
+test_children_that_are_left_at_once() {
+  needs_bpf
+  until_seen seen_in_lua left "; sleep 1.5"
+  until_seen seen_in_lua left ""
+}
+# A kernel that lacks what the programs call, whatever its version: both commands say so in the same words, and the other engine serves.
+test_a_kernel_that_is_too_old() {
+  needs_bpf
+  local why="this kernel is too old for the BPF program: it takes Linux 5.17"
+  ${CC:-cc} -shared -fPIC -o old_kernel.so "$here/old_kernel.c" || fail "the old kernel does not compile"
+  old() { LD_PRELOAD=$PWD/old_kernel.so "$@"; }
+  start lua5.4 "$here/split.lua" plain
+  until_printed ready
+  status old "$luapulse" probe -p "$pid"
+  same "$status" 0 "status of probe: $(cat err)"
+  grep -qxE "  missing   kernel [0-9.]+: lacks bpf_loop, which came with 5\.17" out || fail "what is missing: $(cat out)"
+  has out "  engine    ptrace: record stops threads for a moment; not bpf: $why"
+  status old "$luapulse" record --engine bpf -p "$pid" -d 1 -o none.folded
+  same "$status" 1 "status with engine bpf"
+  same "$(cat err)" "luapulse record: $why" "message"
+  [ ! -e none.folded ] || fail "a file was written"
+  by_itself() {
+    status old "$luapulse" record -p "$pid" -F 499 -o out.folded "$@"
+    same "$status" 0 "status: $(cat err)"
+  }
+  until_seen "sampled 1" by_itself
+  has err "with engine ptrace"
+  has err "luapulse: not with engine bpf: $why"
 }
 # Every Lua that is known has a walker that this kernel's verifier lets pass (others: tests/machines); one that it does not is told of.
 test_every_layout_is_verified() {
@@ -77,7 +110,7 @@ test_what_is_missing_is_named() {
   same "$(sed 's/ in [0-9.]* s of/ of/' err)" "luapulse: recording 1 process at 99 Hz with engine bpf, for 1 s
 luapulse record: process $pid (lua5.4) belongs to user 0, and you are user 65534: needs CAP_SYS_PTRACE; run: sudo luapulse record --engine bpf -p $pid -d 1 -o none.pb.gz
 luapulse: 0 samples of 0 processes, 0 lost, 0 unattributed
-luapulse record: no Lua was found: nothing is written" "message without CAP_SYS_PTRACE"
+luapulse record: nothing was recorded: nothing is written" "message without CAP_SYS_PTRACE"
   [ ! -e none.pb.gz ] || fail "a file was written without CAP_SYS_PTRACE"
   # chosen automatically, and said
   status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 0.2 -o /dev/null -f folded
@@ -87,18 +120,9 @@ luapulse record: no Lua was found: nothing is written" "message without CAP_SYS_
   status with_capabilities "" ./luapulse record -o /dev/null -f folded -- lua5.4 -e 'print("it is", 1)'
   has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -o /dev/null -f folded -- lua5.4 -e 'print(\"it is\", 1)'"
 }
-# Deeper than what is kept: the leaves are, and it is said that there is more.
 test_deep_stacks_are_cut() {
   needs_bpf
-  local runtime
-  for runtime in lua5.1 lua5.4 luajit $gc32; do
-    start $runtime -e 'local function down(n) if n > 0 then return 1 + down(n - 1) end print "ready" io.flush() local x = 0 while true do x = x + 1 end end down(5000)'
-    until_printed ready
-    until_seen "sampled 20" recorded -p "$pid" -F 999
-    awk '!/^#/ { if (split($0, frames, ";") != 1025 || frames[1] !~ /truncated/) exit 1; any = 1 } END { exit !any }' out.folded ||
-      fail "$runtime: stacks that are not 1024 deep and cut: $(head -c 300 out.folded)"
-    kill -KILL "$pid"
-  done
+  deep_stacks_are_cut
 }
 # Which register has the pc is found out by steps of a loop, of which verifiers before Linux 6.7 look at the first alone.
 test_lines_of_a_loop() {
@@ -174,6 +198,33 @@ test_more_samples_than_can_be_read() {
   kill -INT "$recorder"
   wait "$recorder" || fail "status: $(cat err)"
   grep -qE ', [1-9][0-9]* lost' err || fail "what was not read is not counted as lost: $(cat err)"
+}
+# What the kernel measures is told where it does, and nothing where it does not. The setting is everybody's: whoever else changes it meanwhile is
+# no failure, other runs of this case wait, and it is put back whatever comes.
+test_what_a_sample_takes_is_told() {
+  needs_bpf
+  local setting=/proc/sys/kernel/bpf_stats_enabled runtime targets=() lock
+  [ -w $setting ] || skip "kernel.bpf_stats_enabled cannot be set"
+  for runtime in lua5.4 luajit; do
+    start $runtime "$here/split.lua" plain
+    until_printed ready
+    targets+=("$pid")
+  done
+  exec {lock}<$setting # after the targets, which would hold it, too
+  flock -w 120 "$lock" || fail "something else has kernel.bpf_stats_enabled locked"
+  before=$(cat $setting) # not local: the trap outlives the function
+  trap 'echo "$before" >/proc/sys/kernel/bpf_stats_enabled; stop_all' EXIT
+  told() { sed -nE 's/^luapulse: the program in the kernel took ([0-9]+\.[0-9]) us for a sample, and ([0-9]+) steps to verify$/\1 \2/p' err; }
+  takes_time() { told | awk '$1 > 0 { any = 1 } END { exit !any }' || fail "what a sample takes is not told: $(cat err)"; }
+  not_told() { [ -z "$(told)" ] || measured_by_others || fail "it is told what was not measured: $(cat err)"; }
+  measured() { echo 1 >$setting && recorded -F 999 "$@"; }
+  unmeasured() { echo 0 >$setting && recorded -F 999 "$@"; }
+  measured_by_others() { [ "$(cat $setting)" != 0 ] || ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q 'anon_inode:bpf-stats'; }
+  for pid in "${targets[@]}"; do
+    until_seen 'sampled 20 && takes_time' measured -p "$pid"
+    told | awk '{ exit !($2 > 0 && $2 < 1000000) }' || fail "steps that no verifier goes: $(cat err)"
+    until_seen 'sampled 20 && not_told' unmeasured -p "$pid" # again, for others may have measured for a moment: a fault tells it each time
+  done
 }
 
 attach_main "$@"

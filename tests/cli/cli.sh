@@ -4,9 +4,6 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${BUILD:-build}
 luapulse=$root/$BUILD/luapulse
-# the same with sanitizers, where it was built (make test): for what may be hostile
-sanitized=$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse
-[ -x "$sanitized" ] || sanitized=$luapulse
 PATH=$root/$BUILD/tests/bin:$PATH # interpreters of our own
 export PKG_CONFIG_PATH=${PKG_CONFIG_PATH:-}:$(pkg-config --variable pc_path pkg-config):$root/build/newer/$(uname -m)/pkgconfig # as the Makefile has it
 
@@ -24,6 +21,18 @@ fail() {
 same() { [ "$1" = "$2" ] || fail "${3:-value}: expected '$2', got '$1'"; }
 has() { grep -qF -- "$2" "$1" || { cat "$1" >&2; fail "'$2' is not in $1"; }; }
 lacks() { ! grep -qF -- "$2" "$1" || { cat "$1" >&2; fail "'$2' is in $1"; }; }
+
+# note TEXT: what a case leaves out; tests/run shows it also of those that pass
+note() { echo "note: $*" >&2; }
+# needs_sanitized: $sanitized is the command with sanitizers, for what may be hostile. The plain one shows little of it: it serves in a quick run
+# alone (tests/run says by QUICK that it is one), which builds no other.
+needs_sanitized() {
+  sanitized=$root/${SANITIZED:-$BUILD/sanitize-address-undefined}/luapulse
+  [ ! -x "$sanitized" ] || return 0
+  [ -n "${QUICK:-}" ] || fail "the sanitized luapulse is not built: make test"
+  note "the sanitized luapulse is not built (make test does): the plain one serves"
+  sanitized=$luapulse
+}
 
 # status COMMAND…: runs it, output in out and err, status in $status
 status() {

@@ -157,6 +157,7 @@ test_two_luas_in_one_file() {
   refused 1 "both Lua and LuaJIT" layout mixed
 }
 test_damaged_files_are_refused_or_read() {
+  needs_sanitized
   fixture lua -DSHAPE=54
   local size at
   size=$(stat -c %s lua)
