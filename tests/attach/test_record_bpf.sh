@@ -133,7 +133,7 @@ test_lines_of_a_loop() {
     until_printed ready
     until_seen "sampled 300" recorded -p "$pid" -F 999
     "$luapulse" report --lines out.pb.gz >lines || fail "no report"
-    share_of_line() { awk -v line="lines.lua:$1" '$NF ~ line "$" { sub("%", "", $2); print int($2 * 10) }' lines; }
+    share_of_line() { awk -v line="lines.lua:$1" '$NF ~ line "$" { sub("%", "", $2); share = $2 * 10 } END { print int(share) }' lines; }
     for line in 6 7 8; do
       [ "$(share_of_line $line)" -gt $((2 * $(share_of_line 5))) ] || fail "$runtime: the line of the loop has more than half of line $line: $(cat lines)"
     done
