@@ -3,9 +3,9 @@ source "$(dirname "$0")/attach.sh"
 RUNTIMES=${RUNTIMES:-$all_runtimes}
 
 split_shares() {
-  within "$(share ';a \\(.*;burn ')" 500 "$1 a"
-  within "$(share ';b \\(.*;burn ')" 300 "$1 b"
-  within "$(share ';c \\(.*;burn ')" 200 "$1 c"
+  has_share ';a \\(.*;burn ' 500 "$1 a"
+  has_share ';b \\(.*;burn ' 300 "$1 b"
+  has_share ';c \\(.*;burn ' 200 "$1 c"
 }
 # enough ARGUMENTS…: recorded until shares mean something: 200 samples tell 500 of a thousand from 300, those of a quiet machine much more
 enough() { until_seen "sampled 200" recorded -F 1999 "$@"; }
@@ -32,8 +32,8 @@ test_coroutines() {
       start_split ${runtime//,/ } -- coroutines
       enough -p "$pid"
       # from the function through both coroutines down to the main chunk
-      within "$(share 'main chunk .*;[^;]*split.lua:[0-9]+ .*;[^;]*split.lua:[0-9]+ .*;a \\(.*;burn ')" 500 "$engine $runtime a"
-      within "$(share 'main chunk .*;c \\(.*;burn ')" 200 "$engine $runtime c"
+      has_share 'main chunk .*;[^;]*split.lua:[0-9]+ .*;[^;]*split.lua:[0-9]+ .*;a \\(.*;burn ' 500 "$engine $runtime a"
+      has_share 'main chunk .*;c \\(.*;burn ' 200 "$engine $runtime c"
       kill -KILL "$pid"
     done
   done
@@ -48,7 +48,7 @@ test_functions_met_again() {
       start ${runtime//,/ } "$here/turns.lua"
       until_printed ready
       enough -p "$pid"
-      within "$(share "main chunk [^;]*;${path}burn ")" 1000 "$engine $runtime"
+      has_share "main chunk [^;]*;${path}burn " 1000 "$engine $runtime"
       kill -KILL "$pid"
     done
   done
@@ -61,7 +61,7 @@ test_stripped_renamed_and_deleted() {
       start_split ./httpd -- plain
       rm httpd
       enough -p "$pid"
-      within "$(share ';a \\(.*;burn ')" 500 "$engine $runtime"
+      has_share ';a \\(.*;burn ' 500 "$engine $runtime"
       same "$(grep -c ' runs ' err)" 1 "lines about the file: $(cat err)"
       has err "luapulse: process $pid (httpd) runs a program that was deleted since: $PWD/httpd"
       kill -KILL "$pid"
@@ -76,7 +76,7 @@ test_replaced_binary() {
     cp "$(readlink -f "$(command -v lua5.1)")" ./upgraded
     mv upgraded httpd
     enough -p "$pid"
-    within "$(share ';a \\(.*;burn ')" 500 "$engine"
+    has_share ';a \\(.*;burn ' 500 "$engine"
     grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
     same "$(grep -c ' runs ' err)" 1 "lines about the file: $(cat err)"
     has err "luapulse: process $pid (httpd) runs a program that was replaced since: $PWD/httpd"
@@ -105,7 +105,7 @@ test_replaced_library() {
     cp "$(ldconfig -p | awk '/liblua5.1.so.0 / { print $NF; exit }')" upgraded || fail "there is no other library"
     mv upgraded liblua5.4.so.0
     enough -p "$pid"
-    within "$(share ';a \\(.*;burn ')" 500 "$engine"
+    has_share ';a \\(.*;burn ' 500 "$engine"
     grep -q "Lua 5.4" <("$luapulse" report out.pb.gz) || fail "another Lua: $("$luapulse" report out.pb.gz)"
     same "$(grep ' runs ' err)" "luapulse: process $pid (host) runs a library that was replaced since: $PWD/liblua5.4.so.0" "line about the file"
     rm liblua5.4.so.0
@@ -220,8 +220,8 @@ test_passing_threads() {
     start ./host
     until_printed ready
     enough -p "$pid"
-    within "$(share '^with_another ')" 500 "$engine"
-    within "$(share '^alone ')" 500 "$engine"
+    has_share '^with_another ' 500 "$engine"
+    has_share '^alone ' 500 "$engine"
     kill -KILL "$pid"
   done
 }
@@ -279,7 +279,7 @@ test_two_luas_in_one_process() {
     until_printed ready
     for engine in $(engines); do
       until_seen both_luas recorded -p "$pid" -F 499
-      within "$(share ';of_[12] ')" 1000 "$engine: what is named"
+      has_share ';of_[12] ' 1000 "$engine: what is named"
     done
     status "$luapulse" dump -p "$pid"
     has out of_1

@@ -131,8 +131,8 @@ test_lines_of_a_loop() {
   for runtime in lua5.1 lua5.4 ${lua55:+$lua55}; do
     start $runtime "$here/lines.lua"
     until_printed ready
-    until_seen "sampled 300" recorded -p "$pid" -F 999
-    "$luapulse" report --lines out.pb.gz >lines || fail "no report"
+    until_seen "sampled 600" recorded -p "$pid" -F 999
+    "$luapulse" report --lines -s samples out.pb.gz >lines || fail "no report"
     share_of_line() { awk -v line="lines.lua:$1" '$NF ~ line "$" { sub("%", "", $2); share = $2 * 10 } END { print int(share) }' lines; }
     for line in 6 7 8; do
       [ "$(share_of_line $line)" -gt $((2 * $(share_of_line 5))) ] || fail "$runtime: the line of the loop has more than half of line $line: $(cat lines)"
