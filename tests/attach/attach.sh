@@ -223,3 +223,24 @@ has_share() {
   within "$(share "$1" counted.folded)" "$2" "$3, samples"
   within "$(share "$1")" "$2" "$3, time" 2
 }
+# split_shares WHAT: of what was recorded of split.lua
+split_shares() {
+  has_share ';a \\(.*;burn ' 500 "$1 a"
+  has_share ';b \\(.*;burn ' 300 "$1 b"
+  has_share ';c \\(.*;burn ' 200 "$1 c"
+}
+# enough ARGUMENTS…: recorded until shares mean something: 200 samples tell 500 of a thousand from 300, those of a quiet machine much more
+enough() { until_seen "sampled 200" recorded -F 1999 "$@"; }
+# Engine ptrace walks by the code that dump has, and the agent, which are tried on every runtime.
+tells_more() { [[ $engine != ptrace || $runtime == lua5.5 || $runtime == luajit,-joff ]]; }
+# host_with_a_library: ./host runs the script that it is given by the Lua 5.4 in ./liblua5.4.so.0
+host_with_a_library() {
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/debug_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  cp "$(ldd host | awk '/liblua5.4/ { print $3 }')" . || fail "there is no library"
+}
+# start_with_library ARGUMENTS…: ./host with that library
+start_with_library() {
+  start env LD_LIBRARY_PATH="$PWD" ./host "$@"
+  until_printed ready
+  grep -q "$PWD/liblua5.4" "/proc/$pid/maps" || fail "another library: $(cat "/proc/$pid/maps")"
+}
