@@ -428,7 +428,7 @@ engine_t *engine_bpf_open(const engine_options_t *options, failure_t *failure) {
   if (getrandom(&e->random.state, sizeof e->random.state, GRND_NONBLOCK) < 0)
     e->random.state = (uint64_t)clock_now();
   raise_limits();
-  e->programs = programs_open(options->whose, failure);
+  e->programs = programs_open(options->hz, options->whose, failure);
   if (e->programs != NULL && may_tick(e, failure)) {
     e->ring = ring_buffer__new(programs_samples_fd(e->programs), on_sample, e, NULL);
     if (e->ring != NULL) return &e->engine;

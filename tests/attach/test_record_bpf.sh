@@ -31,6 +31,17 @@ test_children_that_are_left_at_once() {
   until_seen seen_in_lua left "; sleep 1.5"
   until_seen seen_in_lua left ""
 }
+# A child has the period that its parent had, which was cut short at first, and still is of a parent that is asleep: it is sampled as often as
+# was asked for all the same.
+below_a_shell() { record -s -F 499 -- sh -c "lua5.4 '$here/split.lua' plain $(times "$2" 1000); true"; }
+test_children_of_what_sleeps() {
+  needs_bpf
+  for i in 1 2 3; do
+    until_seen 'same "$status" 0 "status: $(cat err)" && sampled 200' below_a_shell
+    awk -v n="$(samples)" '!/^#/ { all += $NF } END { exit !(all / n > 0.8 * 1e9 / 499) }' out.folded || fail "more samples than were asked for: $(cat err out.folded)"
+    split_shares "child $i"
+  done
+}
 # A kernel that lacks what the programs call, whatever its version: both commands say so in the same words, and the other engine serves.
 test_a_kernel_that_is_too_old() {
   needs_bpf

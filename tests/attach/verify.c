@@ -27,7 +27,7 @@ static bool verify(programs_t *programs, const layout_t *layout) {
 int main(int argc, char **argv) {
   failure_t failure = {""};
   int refused = 0;
-  programs_t *programs = programs_open(WHOSE_OWN, &failure);
+  programs_t *programs = programs_open(99, WHOSE_OWN, &failure);
   if (programs == NULL) {
     fprintf(stderr, "verify: %s\n", failure.text);
     return 2;

@@ -34,7 +34,8 @@ struct programs {
   walker_t walkers[MOST_WALKERS];
   uint32_t count;
   int processors;
-  whose_t whose; /* for messages */
+  uint64_t period; /* ns of CPU time between two ticks, in the mean */
+  whose_t whose;   /* for messages */
 };
 
 /* -- why not --------------------------------------------------------------------------------------------------------- */
@@ -116,6 +117,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   }
   bpf_program__set_log_buf(kind != NULL ? object->progs.walk_one : object->progs.tick, log, LOG_BYTES);
   object->rodata->pid_space = own_pid_space();
+  object->rodata->usual_period = programs->period;
   bpf_program__set_autoload(object->progs.tick, kind == NULL);
   bpf_program__set_autoload(object->progs.walk_one, kind != NULL);
   bpf_map__set_max_entries(object->maps.walks, (uint32_t)programs->processors);
@@ -146,7 +148,7 @@ static struct sampler *load(const programs_t *programs, const walker_kind_t *kin
   return object;
 }
 
-programs_t *programs_open(whose_t whose, failure_t *failure) {
+programs_t *programs_open(uint32_t hz, whose_t whose, failure_t *failure) {
   libbpf_set_print(silent);
   if (!can_run(failure)) return NULL;
   programs_t *programs = mem_alloc(sizeof *programs);
@@ -154,7 +156,8 @@ programs_t *programs_open(whose_t whose, failure_t *failure) {
     failure_set(failure, "out of memory");
     return NULL;
   }
-  *programs = (programs_t){.whose = whose, .processors = libbpf_num_possible_cpus()};
+  *programs =
+      (programs_t){.period = 1000000000 / hz, .whose = whose, .processors = libbpf_num_possible_cpus()};
   programs->base = programs->processors > 0 ? load(programs, NULL, failure) : NULL;
   if (programs->base != NULL) return programs;
   programs_close(programs);

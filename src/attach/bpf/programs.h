@@ -13,8 +13,9 @@ typedef struct programs programs_t;
 typedef enum { LOOP_UNKNOWN, LOOP_MISSING, LOOP_THERE } loop_t;
 loop_t programs_loop(void);
 
-/* What ticks run is loaded. `whose` processes are to be sampled is for messages. NULL with one that says what is missing. */
-programs_t *programs_open(whose_t whose, failure_t *failure);
+/* What ticks run is loaded. Threads are to have `hz` samples a second of their CPU time. `whose` processes are sampled is for messages. NULL with
+ * one that says what is missing. */
+programs_t *programs_open(uint32_t hz, whose_t whose, failure_t *failure);
 void programs_close(programs_t *programs);
 
 /* What a walker is for. */

@@ -57,8 +57,9 @@ struct vm_area_struct {
 
 const volatile uint32_t
     pid_space; /* inode of the recorder's PID namespace, by which it calls processes; 0: the kernel's own */
-const volatile uint32_t turn;    /* of this program among those of a process */
-const volatile uint32_t runtime; /* that it is for, as samples tell it */
+const volatile uint64_t usual_period; /* ns of CPU time: that of the rate that was asked for */
+const volatile uint32_t turn;         /* of this program among those of a process */
+const volatile uint32_t runtime;      /* that it is for, as samples tell it */
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY); /* one for each processor: for a per-CPU map it is too large */
@@ -210,8 +211,7 @@ static uint64_t current_id(void) {
   return (uint64_t)number_of(BPF_CORE_READ(task, group_leader)) << 32 | number_of(task);
 }
 
-static void begin(walk_t *walk, uint64_t space) {
-  uint64_t id = current_id();
+static void begin(walk_t *walk, uint64_t id, uint64_t space) {
   walk->origin.time = bpf_ktime_get_ns();
   walk->origin.weight = 0;
   walk->origin.pc = 0;
@@ -229,13 +229,27 @@ static void begin(walk_t *walk, uint64_t space) {
   walk->collector_marked = false;
 }
 
+/* An event that was inherited keeps the period that its parent's had. Of a parent that was asleep that is a first one, cut short: its children
+ * tick more often than was asked for, and some of their ticks are left out, so that gaps are of half to one and a half usual ones. */
+static bool is_left_out(const struct bpf_perf_event_data *context, uint32_t tid) {
+  uint64_t gap = context->sample_period;
+  if (gap >= usual_period || bpf_map_lookup_elem(&periods, &tid) != NULL) return false;
+  bpf_thread_t *thread = bpf_map_lookup_elem(&threads, &tid);
+  if (thread == NULL || thread->time == 0) return false; /* its first */
+  if (thread->left_out == 0) thread->gap = usual_period / 2 + bpf_get_prandom_u32() % usual_period;
+  if (gap * thread->left_out + gap + gap / 2 >= thread->gap) return false;
+  thread->left_out++;
+  return true;
+}
+
 /* What the period says of it, in the mean. The first one is cut short by chance, and stands for a whole: a thread that runs for less than
- * that is seen as often as it should. Where that was changed meanwhile the last one had come to an end somewhere: half of it, then. An
- * event that was inherited keeps the period it began with. */
+ * that is seen as often as it should. Where that was changed meanwhile the last one had come to an end somewhere: half of it, then. */
 static uint64_t weigh_by_period(const struct bpf_perf_event_data *context, bpf_thread_t *thread,
                                 uint32_t tid) {
   bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
-  if (period == NULL) return context->sample_period;
+  uint64_t gap = context->sample_period;
+  if (period == NULL && thread->time == 0) return gap < usual_period ? usual_period : gap;
+  if (period == NULL) return gap * (thread->left_out + 1);
   uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
   if (period->turn == 0 && period->ticks == 0) weight = period->before;
   thread->period_turn = period->turn;
@@ -257,6 +271,7 @@ static uint64_t weigh(const struct bpf_perf_event_data *context, bpf_thread_t *t
     weight = now - last < most ? now - last : most;
   }
   thread->time = now;
+  thread->left_out = 0;
   thread->switches = switches;
   thread->ran = ran;
   return weight;
@@ -338,12 +353,13 @@ int walk_one(struct bpf_perf_event_data *context) {
 
 SEC("perf_event")
 int tick(struct bpf_perf_event_data *context) {
-  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
+  uint64_t id = current_id();
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(id >> 32);
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
-  if (walk == NULL) return 0;
+  if (walk == NULL || is_left_out(context, (uint32_t)id)) return 0;
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
   uint64_t space = (uint64_t)BPF_CORE_READ(bpf_get_current_task_btf(), mm) * 0x9e3779b97f4a7c15u;
-  begin(walk, space);
+  begin(walk, id, space);
   if (target != NULL && target->space == 0) target->space = space;
   if (target != NULL && target->space == space && target->runtime_count > 0)
     bpf_tail_call(context, &walkers, target->walkers[0]);
