@@ -319,9 +319,9 @@ test_short_lived_targets() {
     has err "luapulse: bash ended with status 0"
   done
 }
-test_five_hundred_short_lived_targets() {
+test_a_thousand_short_lived_targets() {
   engine=ptrace # for the other one: test_record_bpf.sh
-  recorded -s -F 999 -- bash -c 'for ((i = 0; i < 500; i++)); do
+  recorded -s -F 999 -- bash -c 'for ((i = 0; i < 1000; i++)); do
     lua5.4 -e "local x = 0 for i = 1, $((i % 50 == 0 ? 20000000 : 100000)) do x = x + i end" || exit 1; done'
   has err "luapulse: bash ended with status 0"
   nothing_is_invented
