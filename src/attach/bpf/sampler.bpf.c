@@ -321,20 +321,24 @@ static bpf_thread_t *thread_of(uint32_t tid) {
   return bpf_map_lookup_elem(&threads, &tid);
 }
 
+/* Once for a sample, whatever walkers then look at it: they have little room left on the stack. */
+static void prepare(struct bpf_perf_event_data *context, walk_t *walk, uint32_t tid) {
+  bpf_thread_t *thread = thread_of(tid);
+  if (thread == NULL) return;
+  walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
+  read_registers(context, walk);
+  walk->origin.pc = walk->registers.pc;
+  find_stack(thread, walk->registers.sp);
+}
+
 SEC("perf_event")
 int walk_one(struct bpf_perf_event_data *context) {
-  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(current_id() >> 32);
+  uint64_t id = current_id();
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(id >> 32), tid = (uint32_t)id;
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
-  uint32_t tid = (uint32_t)current_id();
-  bpf_thread_t *thread = thread_of(tid);
+  bpf_thread_t *thread = bpf_map_lookup_elem(&threads, &tid);
   if (walk == NULL || target == NULL || thread == NULL) return 0;
-  if (turn == 0) {
-    walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
-    read_registers(context, walk);
-    walk->origin.pc = walk->registers.pc;
-    find_stack(thread, walk->registers.sp);
-  }
   walk->origin.runtime = runtime;
   aim(walk, target, thread);
   walk_reason_t reason = walk_find(walk);
@@ -361,8 +365,10 @@ int tick(struct bpf_perf_event_data *context) {
   uint64_t space = (uint64_t)BPF_CORE_READ(bpf_get_current_task_btf(), mm) * 0x9e3779b97f4a7c15u;
   begin(walk, id, space);
   if (target != NULL && target->space == 0) target->space = space;
-  if (target != NULL && target->space == space && target->runtime_count > 0)
+  if (target != NULL && target->space == space && target->runtime_count > 0) {
+    prepare(context, walk, (uint32_t)id);
     bpf_tail_call(context, &walkers, target->walkers[0]);
+  }
   hand_out(walk); /* as unknown */
   return 0;
 }
