@@ -25,6 +25,15 @@ local function under(options, body)
   return options and pulse.stop(), (table.unpack or unpack)(results)
 end
 
+-- The same, for bodies that do the same each time: again where a busy machine let hardly a tick through.
+local function under_ticks(options, body)
+  for _ = 1, 10 do
+    local results = { under(options, body) }
+    if results[1]:stats().cpu_inclusive_samples_total > 3 then return (table.unpack or unpack)(results) end
+  end
+  error("hardly a sample was taken meanwhile")
+end
+
 -- -- debug hooks -----------------------------------------------------------------------------------------------------------------
 
 local progress
@@ -50,14 +59,13 @@ t.test("a_count_hook_fires_where_it_would_have", function()
   local expected = count_events()
   t.truthy(#expected > 40, "events without profiling: " .. #expected)
   for _, options in ipairs(BY_TIME) do
-    local profile, got = under(options, count_events)
+    local profile, got = under_ticks(options, count_events)
     t.equal(#got, #expected, "events")
     -- The walker sets no hook: not one instruction is out of place. The hook engine puts the program's count aside and back; a tick
     -- between the load and the store of Lua's own counter displaces it until the next call, by one round here. That was seen once
     -- in 50 to 100 samples, with and without perf events.
     local off = options == CPU and 0 or 1 + math.ceil(profile:stats().cpu_inclusive_samples_total / 10)
     for i = 1, #expected do t.between(got[i] - expected[i], -off, off, name_of(options) .. ": place of event " .. i) end
-    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
     t.equal(profile:stats().dropped, 0, "dropped")
   end
 end)
@@ -74,9 +82,8 @@ t.test("a_slow_count_hook_is_not_starved", function()
   local expected = fired
   t.truthy(expected >= 10, "events without profiling")
   for _, options in ipairs(BY_TIME) do
-    local profile = under(options, run)
+    local profile = under_ticks(options, run)
     t.equal(fired, expected, "events at 1 kHz by " .. name_of(options))
-    t.truthy(profile:stats().cpu_inclusive_samples_total > 3, "samples were taken meanwhile")
   end
 end)
 
@@ -99,17 +106,19 @@ end)
 
 -- How often each kind of event happened in the program, with a hook set before the session or in it.
 local function count_kinds(mask, options, before_start)
-  local counts, profile = {}
+  local counts = {}
   local function mine(event) counts[event] = (counts[event] or 0) + 1 end
+  local function body()
+    if not before_start then debug.sethook(mine, mask) end
+    counts = {}
+    deterministic(t.is_luajit and 600000 or 250000)
+    local seen = counts
+    counts = {}
+    if not before_start then debug.sethook() end
+    return seen
+  end
   if before_start then debug.sethook(mine, mask) end
-  if options then pulse.start(options) end
-  if not before_start then debug.sethook(mine, mask) end
-  counts = {}
-  deterministic(t.is_luajit and 600000 or 250000)
-  local seen = counts
-  counts = {}
-  if not before_start then debug.sethook() end
-  if options then profile = pulse.stop() end
+  local profile, seen = (options and under_ticks or under)(options, body)
   debug.sethook()
   return seen, profile and profile:stats().cpu_inclusive_samples_total
 end
@@ -120,7 +129,6 @@ local function same_events(mask, options, before_start)
   without[key] = without[key] or count_kinds(mask, nil, before_start)
   local expected = without[key]
   local got, samples = count_kinds(mask, options, before_start)
-  t.truthy(samples > 3, "samples were taken meanwhile: " .. samples)
   for _, event in ipairs { "call", "tail call", "return", "tail return", "line" } do
     local more = (got[event] or 0) - (expected[event] or 0)
     -- 5.2 and 5.3 repeat the event of the current line whenever a hook is set, which happens once for a sample, but not by walking

@@ -125,6 +125,9 @@ used_by() {
 has_used() { [ "$(used_by "$pid")" -ge "$1" ]; }
 # until_busy [HUNDREDTHS]: waits until the process has used the processor for so many hundredths of a second more, three unless told
 until_busy() { in_time has_used $(($(used_by "$pid") + ${1:-3})) || fail "process $pid is not busy"; }
+# until_all_busy: waits until each of its threads has used the processor for as long
+all_used() { awk '{ sub(/.*\) /, ""); if ($12 + $13 < 3) exit 1 }' "/proc/$pid/task/"*/stat; }
+until_all_busy() { in_time all_used || fail "not every thread of process $pid is busy"; }
 # runs_on: the process still does what it did
 runs_on() {
   [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat")" != t ] || fail "process $pid is left in a tracing stop"

@@ -102,7 +102,7 @@ test_many_vms() {
     ${CC:-cc} $(pkg-config --cflags $package) -o host "$here/threads_host.c" $(pkg-config --libs $package) -lpthread || fail "the host does not compile"
     start ./host
     until_printed ready
-    until_busy
+    until_all_busy
     in_time all_stop || fail "they do not stop: $(cat out)"
     for i in 1 2 3; do same "$(grep -cE "^    work_$i +work_$i:1" out)" 1 "stacks of work_$i in $(cat out)"; done
     same "$(grep -c "^thread [0-9]* (host)$" out)" 4 "threads with Lua in $(cat out)"
@@ -115,7 +115,6 @@ test_many_vms() {
     rm host
   done
 }
-# Targets that begin and end while they are looked at: an answer in words, or a stack.
 # Those that wait in the same place stand together, the most first; with --each every one by itself.
 test_coroutines_that_are_alike() {
   local runtime at
@@ -143,6 +142,7 @@ coroutine, suspended" "groups of $runtime: $(cat out)"
     kill -KILL "$pid"
   done
 }
+# Targets that begin and end while they are looked at: an answer in words, or a stack.
 test_short_lived_targets() {
   local i seen=0
   for ((i = 0; i < 200 || (seen < 20 && i < 2000); i++)); do # where to look takes longer, they stay for longer

@@ -80,7 +80,8 @@ static void storm(const host_way_t *way) {
   luapulse_get_status(L, &after);
   uint64_t spent = time_thread_cpu();
   luapulse_profile_t *profile = host_stop(L);
-  CHECK(host_total(profile, 0) == (int64_t)after.samples);
+  int64_t more = host_total(profile, 0) - (int64_t)after.samples; /* of ticks between the two */
+  CHECK(more >= 0 && more <= 2);
   uint64_t ahead = host_ahead(ticks);
   if (way->clock == LUAPULSE_CLOCK_CPU)
     CHECK((uint64_t)host_total(profile, 1) <= spent + ahead); /* nothing of the children's */
