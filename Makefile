@@ -226,7 +226,7 @@ $(B)/tests/web/make_page $(B)/tests/cli/profile_fixture: $(B)/tests/%: tests/%.c
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) -lz -lm
 $(B)/tests/attach/verify: tests/attach/verify.c $(CORE_OBJ) $(call obj,$(ATTACH))
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -Wl,--wrap=bpf_object__load_skeleton -MF $@.d -o $@ $(filter %.c %.o,$^) $(TEST_LIBS)
 # Like the interpreters of packages they have no sanitizer in them. The static one of GC32 is for tests that strip and rename it.
 interpreter_of = $(if $(filter luajit-gc32%,$(@F)),texluajit,$(@F))
 INTERPRETER_LIBS = $$($(PKG) --libs $(interpreter_of))
