@@ -2,12 +2,12 @@
 /* cpu tracing: hooks on every call and return; see trace.h. Memory, start, stop and pause. */
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/budget.h"
 #include "agent/engine.h"
 #include "agent/luajit.h"
+#include "agent/mapping.h"
 #include "agent/stopwatch.h"
 #include "agent/trace.h"
 #include "agent/vm_index.h"
@@ -17,7 +17,7 @@ static size_t aligned(size_t bytes) {
   return (bytes + 63) & ~(size_t)63;
 }
 
-/* One mapping for all: address space, until it is used. */
+/* One mapping for all. */
 static trace_t *map_trace(vm_t *vm) {
   uint32_t node_max = (uint32_t)(vm->options.max_memory_bytes / 256), buckets = 1024;
   if (node_max > 1u << 22) node_max = 1u << 22;
@@ -26,8 +26,8 @@ static trace_t *map_trace(vm_t *vm) {
   size_t fixed = aligned(sizeof(trace_t)) + aligned(sizeof(trace_coroutine_t) * TRACE_COROUTINES) +
                  aligned(sizeof(uint32_t) * TRACE_COROUTINES) + aligned(sizeof(uint32_t) * buckets);
   size_t size = fixed + aligned(sizeof(trace_node_t) * node_max) + chunk_max;
-  char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return NULL;
+  char *at = mapping_new(size);
+  if (at == NULL) return NULL;
   trace_t *t = (trace_t *)(void *)at;
   t->vm = vm;
   t->memory = at;
@@ -45,7 +45,7 @@ static trace_t *map_trace(vm_t *vm) {
   t->chunks = at + aligned(sizeof(trace_node_t) * node_max);
   t->chunk_max = chunk_max;
   if (!vm_charge(vm, fixed)) {
-    munmap(t->memory, size);
+    mapping_end(t->memory, size);
     return NULL;
   }
   return t;
@@ -118,7 +118,7 @@ static void discard(vm_t *vm) {
   trace_t *t = vm->trace;
   trace_withdraw(t);
   vm->trace = NULL;
-  munmap(t->memory, t->memory_size);
+  mapping_end(t->memory, t->memory_size);
 }
 
 static bool begin(vm_t *vm, lua_State *L, failure_t *failure);

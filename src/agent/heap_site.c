@@ -3,13 +3,13 @@
 #include "agent/heap_site.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/c_nature.h"
 #include "agent/heap_links.h"
 #include "agent/heap_trail.h"
 #include "agent/label.h"
+#include "agent/mapping.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
 #include "agent/time.h"
@@ -66,8 +66,8 @@ size_t heap_walk_size(void) {
 }
 
 heap_walk_t *heap_walk_new(vm_t *vm) {
-  heap_walk_t *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (w == MAP_FAILED) return NULL;
+  heap_walk_t *w = mapping_new(sizeof *w);
+  if (w == NULL) return NULL;
   memory_own_init(&w->memory, getpid());
   w->walk.memory = &w->memory.memory;
   w->walk.accepts = accepts;
@@ -89,7 +89,7 @@ heap_walk_t *heap_walk_new(vm_t *vm) {
 }
 
 void heap_walk_free(heap_walk_t *walk) {
-  if (walk != NULL) munmap(walk, sizeof *walk);
+  mapping_end(walk, sizeof *walk);
 }
 
 /* -- in the allocator -------------------------------------------------------------------------------------------- */

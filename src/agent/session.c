@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "agent/heap.h"
 #include "agent/label.h"
 #include "agent/luajit.h"
+#include "agent/mapping.h"
 #include "agent/name.h"
 #include "agent/stopwatch.h"
 #include "agent/time.h"
@@ -147,11 +147,8 @@ static live_setup_t live_setup(const luapulse_profile_options_t *o) {
 static bool make_tables(vm_t *vm, session_region_t region, failure_t *failure) {
   if (region.memory == NULL) {
     region.size = vm->options.max_memory_bytes;
-    /* address space only: pages come into being as they are used, each step charged to the process's budget
-     */
-    region.memory =
-        mmap(NULL, region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (region.memory == MAP_FAILED)
+    region.memory = mapping_new(region.size); /* each step into it is charged to the process's budget */
+    if (region.memory == NULL)
       return failure_set(failure, "no memory for tables of %zu bytes (max_memory_bytes): %s", region.size,
                          strerror(errno));
   } else {
@@ -188,7 +185,7 @@ static void release(vm_t *vm, lua_State *L) {
   heap_stop(vm, L);
   lv_protected_call(L, drop_references, vm); /* up to 5.3 the first unref makes a key, which takes memory */
   vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
-  if (vm->region != NULL) munmap(vm->region, vm->region_size);
+  mapping_end(vm->region, vm->region_size);
   vm->region = NULL;
   vm->live = (live_t){0};
   mem_free(vm->scratch);

@@ -2,9 +2,9 @@
 /* Counting waiting; see waiting.h. Runs on the watcher's thread alone. */
 #include "agent/waiting.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/mapping.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
 #include "agent/time.h"
@@ -23,7 +23,7 @@ typedef struct {
 static room_t *room; /* to walk in; made when first needed */
 
 void waiting_end(void) {
-  if (room != NULL) munmap(room, sizeof *room);
+  mapping_end(room, sizeof *room);
   room = NULL;
 }
 
@@ -34,9 +34,8 @@ static bool is_it(void *context, uint64_t global) {
 static bool make_room(void) {
   if (room != NULL && room->memory.pid == getpid()) return true;
   waiting_end(); /* a forked child's copy of its parent's */
-  void *memory = mmap(NULL, sizeof *room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  room = memory;
+  room = mapping_new(sizeof *room);
+  if (room == NULL) return false;
   memory_own_init(&room->memory, getpid());
   room->walk.memory = &room->memory.memory;
   return true;

@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/c_nature.h"
+#include "agent/mapping.h"
 #include "agent/sampler.h"
 #include "agent/thread_state.h"
 #include "agent/time.h"
@@ -112,9 +112,8 @@ static pid_t this_thread(void) {
 }
 
 static walker_t *make_walker(pid_t tid, failure_t *failure) {
-  /* not malloc: the agent's memory must not depend on what the host interrupted; zeroed, touched as it is used */
-  walker_t *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (w == MAP_FAILED) {
+  walker_t *w = mapping_new(sizeof *w);
+  if (w == NULL) {
     failure_set(failure, "no memory to walk stacks with: %s", strerror(errno));
     return NULL;
   }
@@ -132,7 +131,7 @@ static walker_t *make_walker(pid_t tid, failure_t *failure) {
 
 static void end_walker(walker_t *w) {
   ticker_leave(&w->listener);
-  munmap(w, sizeof *w);
+  mapping_end(w, sizeof *w);
 }
 
 /* Ends those whose thread is gone, and those nobody needs: this thread's own, or all. A thread's own walker is best ended by
@@ -166,7 +165,7 @@ static void after_fork_child(void) {
   while (walkers != NULL) {
     walker_t *w = walkers;
     walkers = w->next;
-    munmap(w, sizeof *w);
+    mapping_end(w, sizeof *w);
   }
   pthread_mutex_unlock(&lock);
   vm_index_unlock(&walked_vms);
@@ -193,7 +192,7 @@ static bool ensure_walker(vm_t *vm, unsigned hz, failure_t *failure) {
   if (w == NULL) return false;
   w->last_global = vm->global;
   if (!ticker_join(&w->listener, hz, random_next(&vm->random), failure)) {
-    munmap(w, sizeof *w);
+    mapping_end(w, sizeof *w);
     return false;
   }
   w->next = walkers;
@@ -260,7 +259,7 @@ bool walker_adopt(pid_t tid, unsigned hz) {
       w->next = walkers;
       walkers = w;
     } else {
-      munmap(w, sizeof *w);
+      mapping_end(w, sizeof *w);
     }
   }
   pthread_mutex_unlock(&lock);

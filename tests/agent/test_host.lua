@@ -355,6 +355,37 @@ t.test("signals_timers_and_descriptors_are_as_before", function()
   end
 end)
 
+-- Mappings of 2 MiB and more: first address, KiB, flags.
+local function large_mappings()
+  local found, last = {}
+  for line in io.lines("/proc/self/smaps") do
+    last = line:match("^(%x+)%-%x+ ") or last
+    local kib, flags = line:match("^Size:%s+(%d+) kB"), line:match("^VmFlags: (.*)")
+    if kib and tonumber(kib) >= 2048 then found[last] = { kib = tonumber(kib), flags = "" } end
+    if flags and found[last] then found[last].flags = flags end
+  end
+  return found
+end
+
+-- Where the system gives huge pages to everybody, a table takes what is used of it all the same.
+t.test("no_huge_pages", function()
+  local kernel_has_them = io.open("/sys/kernel/mm/transparent_hugepage/enabled")
+  if not kernel_has_them then return end
+  kernel_has_them:close()
+  for _, options in ipairs { CPU, { heap = "tracing" }, { cpu = "tracing" } } do
+    local before, large = large_mappings(), 0 -- KiB: what lies side by side is one mapping
+    pulse.start(options)
+    for address, mapping in pairs(large_mappings()) do
+      if not before[address] then
+        large = large + mapping.kib
+        t.truthy((" " .. mapping.flags):find(" nh ", 1, true), mapping.kib .. " KiB without huge pages: " .. mapping.flags)
+      end
+    end
+    pulse.stop()
+    t.truthy(large >= (options.cpu == "tracing" and 48 or 32) * 1024, large .. " KiB of tables")
+  end
+end)
+
 t.test("the_event_is_not_inherited", function()
   pulse.start(CPU)
   t.burn(0.02)
