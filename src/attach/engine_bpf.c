@@ -8,6 +8,7 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <linux/perf_event.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
@@ -31,8 +32,9 @@ enum {
   VARY_TICKS = 16,
   VARY_MOST_MS = 200,
   VARY_LEAST_MS = 10,
-  VARIED = 64,    /* … and of how many events at a time: it interrupts their threads for a moment */
-  LEAST_PART = 4, /* of a period */
+  VARIED = 64,      /* … and of how many events at a time: it interrupts their threads for a moment */
+  LEAST_PART = 4,   /* of a period */
+  MOST_ENDED = 256, /* processes that have ended whose events are kept */
   /* Where samples come faster than they can be told of, a poll would never end, and nobody could end the recording: what is left is for the
    * next, and when the ring is full it is lost, and counted. */
   TAKE_MS = 100,
@@ -41,6 +43,7 @@ enum {
 
 typedef struct {
   int fd;
+  int apart; /* keeps it to its thread */
   pid_t tid;
   bool is_first; /* its period is */
 } event_t;
@@ -64,8 +67,8 @@ typedef struct {
   size_t first_count;       /* of events whose first period lasts */
   ticked_t *ticked;         /* processes whose threads have events */
   size_t count, room;
-  ticked_t *ended; /* with them the events of the children that they have left would end: kept to the last */
-  size_t ended_count, ended_room;
+  ticked_t ended[MOST_ENDED]; /* with them the events of the children that they have left would end */
+  size_t ended_count;
   int64_t until;       /* of the poll that is under way: when it ends although there are more samples … */
   engine_take_t *take; /* … and who is told of them */
   void *context;
@@ -85,6 +88,10 @@ static ticked_t *add_ticked(engine_bpf_t *e, pid_t pid) {
   if (!mem_reserve((void **)&e->ticked, &e->room, e->count + 1, sizeof *e->ticked)) return NULL;
   e->ticked[e->count] = (ticked_t){.pid = pid};
   return &e->ticked[e->count++];
+}
+
+static void forget_ticked(engine_bpf_t *e, ticked_t *ticked) {
+  *ticked = e->ticked[--e->count];
 }
 
 /* As the program in the kernel hands it over. */
@@ -117,8 +124,8 @@ static int on_sample(void *context, void *data, size_t size) {
                             .frames = handed->frames};
   if (sample.unknown) {
     const ticked_t *ticked = find_ticked(e, sample.origin.pid);
-    if (ticked != NULL && (int64_t)sample.origin.time < ticked->added) return 0; /* it is known by now */
-    if (ticked == NULL) add_ticked(e, sample.origin.pid);                        /* a child */
+    if (ticked != NULL && (int64_t)sample.origin.time < ticked->added) return 0;   /* it is known by now */
+    if (ticked == NULL && sample.origin.pid > 0) add_ticked(e, sample.origin.pid); /* a child */
     sample.origin.reason = WALK_NO_STATE;
   }
   if (sample.origin.reason != WALK_OK) sample.frame_count = 0; /* of a walk that failed there may be some */
@@ -148,6 +155,11 @@ static bool change(engine_bpf_t *e, event_t *event) {
   return true;
 }
 
+/* A child that was met by its ticks, and ended before anybody could look into it. */
+static bool was_brief(const ticked_t *ticked) {
+  return ticked->count == 0 && ticked->added == 0 && kill(ticked->pid, 0) != 0 && errno == ESRCH;
+}
+
 static void change_first(engine_bpf_t *e) {
   for (size_t i = 0; i < e->count && e->first_count > 0; i++)
     for (size_t k = 0; k < e->ticked[i].count; k++)
@@ -166,6 +178,10 @@ static void change_some(engine_bpf_t *e) {
   e->varied = now;
   for (size_t i = 0, events = 0; i < e->count; i++, e->vary_at++, e->vary_one = 0) {
     if (e->vary_at >= e->count) e->vary_at = 0;
+    if (was_brief(&e->ticked[e->vary_at])) {
+      forget_ticked(e, &e->ticked[e->vary_at]);
+      return; /* they have changed places */
+    }
     const ticked_t *ticked = &e->ticked[e->vary_at];
     for (; e->vary_one < ticked->count; e->vary_one++) {
       if (events++ == VARIED) return;
@@ -188,6 +204,15 @@ static int new_event(const engine_bpf_t *e, pid_t tid, uint64_t period) {
   return (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
+/* Where all events of a thread are inherited the kernel takes those of its children for the same: it spares itself the change and leaves one
+ * thread's to the other when it switches between them. What ticks a thread would have another's period then. One that is not inherited, and does
+ * nothing, prevents that. */
+static int new_obstacle(pid_t tid) {
+  struct perf_event_attr attr = {
+      .type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .config = PERF_COUNT_SW_DUMMY, .disabled = 1};
+  return (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
 /* There are kernels that load programs for whom they deny events. */
 static bool may_tick(const engine_bpf_t *e, failure_t *failure) {
   enum { PERIOD = 1000000000 };
@@ -199,20 +224,19 @@ static bool may_tick(const engine_bpf_t *e, failure_t *failure) {
 
 static bool open_event(engine_bpf_t *e, ticked_t *ticked, pid_t tid, int *error) {
   uint64_t period = vary(e), part = part_of(e, period);
-  int fd = new_event(e, tid, part);
-  *error = errno;
-  if (fd < 0) return *error == ESRCH; /* it has ended: there is nothing to sample */
-  if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, programs_tick_fd(e->programs)) != 0 ||
-      ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) != 0 ||
-      !mem_reserve((void **)&ticked->events, &ticked->room, ticked->count + 1, sizeof *ticked->events)) {
-    *error = errno;
-    close(fd);
-    return false;
+  int apart = new_obstacle(tid), fd = apart >= 0 ? new_event(e, tid, part) : -1;
+  if (fd >= 0 && ioctl(fd, PERF_EVENT_IOC_SET_BPF, programs_tick_fd(e->programs)) == 0 &&
+      ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) == 0 &&
+      mem_reserve((void **)&ticked->events, &ticked->room, ticked->count + 1, sizeof *ticked->events)) {
+    ticked->events[ticked->count++] = (event_t){fd, apart, tid, true};
+    e->first_count++;
+    programs_first_period(e->programs, (uint32_t)tid, part, period);
+    return true;
   }
-  ticked->events[ticked->count++] = (event_t){fd, tid, true};
-  e->first_count++;
-  programs_first_period(e->programs, (uint32_t)tid, part, period);
-  return true;
+  *error = errno;
+  if (fd >= 0) close(fd);
+  if (apart >= 0) close(apart);
+  return *error == ESRCH; /* it has ended: there is nothing to sample */
 }
 
 static bool open_refused(pid_t pid, int error, failure_t *failure) {
@@ -228,12 +252,9 @@ static void close_events(engine_bpf_t *e, ticked_t *ticked) {
     programs_drop_period(e->programs, (uint32_t)ticked->events[i].tid);
     if (ticked->events[i].is_first) e->first_count--;
     close(ticked->events[i].fd);
+    close(ticked->events[i].apart);
   }
   mem_free(ticked->events);
-}
-
-static void forget_ticked(engine_bpf_t *e, ticked_t *ticked) {
-  *ticked = e->ticked[--e->count];
 }
 
 /* Seconds since boot in the unit of /proc/PID/stat. */
@@ -244,12 +265,16 @@ static uint64_t ticks_since_boot(void) {
   return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
 }
 
-/* A child that was started by a process with events has them, too. */
+/* What was started by a process with events has them, too, and what that has started. */
 static bool inherits(engine_bpf_t *e, pid_t pid) {
+  enum { GENERATIONS = 64 }; /* of a line that changes while it is read, no end may be seen */
   process_stat_t stat;
-  if (!e->options.follow || !process_stat(&stat, pid)) return false;
-  const ticked_t *parent = find_ticked(e, stat.parent);
-  return parent != NULL && stat.started >= parent->since;
+  for (int i = 0; e->options.follow && i < GENERATIONS && pid > 1 && process_stat(&stat, pid); i++) {
+    const ticked_t *parent = find_ticked(e, stat.parent);
+    if (parent != NULL) return stat.started >= parent->since;
+    pid = stat.parent;
+  }
+  return false;
 }
 
 /* All threads at once, while none can start another: that would be ticked twice, or not at all. */
@@ -258,7 +283,7 @@ static bool tick(engine_bpf_t *e, const stopped_t *held, failure_t *failure) {
   bool ok = true, has_events = inherits(e, held->pid);
   ticked_t *ticked = add_ticked(e, held->pid);
   if (ticked == NULL) return failure_set(failure, "out of memory");
-  ticked->since = ticks_since_boot();
+  ticked->since = has_events ? 0 : ticks_since_boot();
   for (size_t i = 0; ok && !has_events && i < held->count; i++)
     ok = open_event(e, ticked, held->threads[i].tid, &error);
   if (ok) return true;
@@ -338,14 +363,22 @@ static bool add_target(engine_t *engine, const target_t *held, const runtimes_t 
   return true;
 }
 
+/* The oldest give way: of a service whose processes come and go for weeks, one does not run out of descriptors. */
+static void keep_ended(engine_bpf_t *e, ticked_t *ticked) {
+  if (e->ended_count == MOST_ENDED) {
+    close_events(e, &e->ended[0]);
+    memmove(e->ended, e->ended + 1, --e->ended_count * sizeof *e->ended);
+  }
+  e->ended[e->ended_count++] = *ticked;
+}
+
 static void remove_target(engine_t *engine, pid_t pid) {
   engine_bpf_t *e = (engine_bpf_t *)engine;
   ticked_t *ticked = find_ticked(e, pid);
   programs_drop_target(e->programs, (uint32_t)pid);
   if (ticked == NULL) return;
-  if (e->options.follow && ticked->count > 0 &&
-      mem_reserve((void **)&e->ended, &e->ended_room, e->ended_count + 1, sizeof *e->ended))
-    e->ended[e->ended_count++] = *ticked;
+  if (e->options.follow && ticked->count > 0)
+    keep_ended(e, ticked);
   else
     close_events(e, ticked);
   forget_ticked(e, ticked);
@@ -400,13 +433,12 @@ static void close_engine(engine_t *engine) {
   for (size_t i = 0; i < e->count; i++) close_events(e, &e->ticked[i]);
   for (size_t i = 0; i < e->ended_count; i++) close_events(e, &e->ended[i]);
   mem_free(e->ticked);
-  mem_free(e->ended);
   ring_buffer__free(e->ring);
   programs_close(e->programs);
   mem_free(e);
 }
 
-/* A descriptor for each thread; and BPF memory counts as locked on kernels before 5.11, where this is needed. Neither is fatal. */
+/* Two descriptors for each thread; and BPF memory counts as locked on kernels before 5.11, where this is needed. Neither is fatal. */
 static void raise_limits(void) {
   struct rlimit files, memory = {RLIM_INFINITY, RLIM_INFINITY};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

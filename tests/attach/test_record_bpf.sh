@@ -42,6 +42,64 @@ test_children_of_what_sleeps() {
     split_shares "child $i"
   done
 }
+# lasted SECONDS: all that was recorded, by a seventh more or less: gaps are of half to one and a half periods
+lasted() { awk -v expected="$1" '!/^#/ { all += $NF } END { exit !(all > 0.86 * expected * 1e9 && all < 1.14 * expected * 1e9) }' out.folded || fail "not $1 s: $(cat err out.folded)"; }
+# has_events PID COUNT: so many perf events are open there
+has_events() { [ "$(ls -l "/proc/$1/fd" | grep -c perf_event)" -ge "$2" ]; }
+# Threads that take turns on one processor with the one that started them, whose period was cut short while it slept.
+test_threads_of_what_sleeps() {
+  needs_bpf
+  local one i recorder
+  one=$(sed -nE 's/^Cpus_allowed_list:\t([0-9]+).*/\1/p' /proc/self/status)
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/late_threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  for i in 1 2 3 4; do
+    rm -f go
+    start taskset -c "$one" ./host
+    until_printed ready
+    "$luapulse" record --engine bpf -p "$pid" -F 999 -o out.pb.gz 2>err &
+    recorder=$!
+    in_time has_events $recorder 2 || fail "it does not begin: $(cat err)"
+    touch go
+    wait $recorder || fail "status: $(cat err)"
+    "$luapulse" convert -o out.folded out.pb.gz || fail "it cannot be converted"
+    lasted 1.2
+    for thread in 0 1 2 3; do has_share "work_$thread " 250 "thread $thread"; done
+  done
+}
+# seconds_of_children: what bash has told of their processor time
+seconds_of_children() { awk '/^used / { print $2 + $3 }' out; }
+# Children and grandchildren of a process that sleeps meanwhile, with Lua and without: none of their time is told twice.
+test_time_of_children_of_what_sleeps() {
+  needs_bpf
+  cat >family.sh <<'END'
+TIMEFORMAT='used %U %S'
+time {
+  for ((i = 0; i < 6; i++)); do sh -c "lua5.4 -e 'local e = os.clock() + 0.15 while os.clock() < e do end'; true"; done
+  awk 'BEGIN { for (i = 0; i < 6000000; i++) n += i }'
+}
+END
+  for i in 1 2 3; do
+    status "$luapulse" record --engine bpf -s -F 499 -o out.folded -- bash -c 'sleep 0.3; . ./family.sh 2>used; cat used'
+    same "$status" 0 "status: $(cat err)"
+    lasted "$(seconds_of_children)"
+  done
+}
+# Programs one after the other that have different functions at the same address, and perhaps the same place in the kernel: each has its own names.
+test_names_are_of_their_process() {
+  needs_bpf
+  local name
+  for name in alpha omega; do
+    ${CC:-cc} -no-pie -fno-pie -DNAME=$name $(pkg-config --cflags lua5.4) -o host_$name "$here/c_function_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  done
+  same "$(nm host_alpha | awk '$3 == "alpha" { print $1 }')" "$(nm host_omega | awk '$3 == "omega" { print $1 }')" "address of what is called"
+  status "$luapulse" record --engine bpf -s -F 999 -o out.pb.gz -- sh -c 'for i in 1 2 3 4 5 6 7 8; do ./host_alpha; ./host_omega; done'
+  same "$status" 0 "status: $(cat err)"
+  for name in alpha omega; do
+    "$luapulse" convert -w "comm=host_$name" -o out.folded out.pb.gz || fail "nothing of host_$name"
+    stacks ";$name "
+    ! grep -v "^#" out.folded | sed "s/;$name //" | grep -E ";(alpha|omega) " || fail "host_$name has a function of the other"
+  done
+}
 # A kernel that lacks what the programs call, whatever its version: both commands say so in the same words, and the other engine serves.
 test_a_kernel_that_is_too_old() {
   needs_bpf

@@ -49,6 +49,8 @@ struct task_struct {
   struct sched_entity se;
   struct task_struct *group_leader;
   struct pid *thread_pid;
+  __u64 start_time;
+  __u64 self_exec_id;          /* how often it has called exec */
   unsigned long nvcsw, nivcsw; /* how often it was switched away from */
 } __attribute__((preserve_access_index));
 struct vm_area_struct {
@@ -231,14 +233,13 @@ static void begin(walk_t *walk, uint64_t id, uint64_t space) {
 
 /* An event that was inherited keeps the period that its parent's had. Of a parent that was asleep that is a first one, cut short: its children
  * tick more often than was asked for, and some of their ticks are left out, so that gaps are of half to one and a half usual ones. */
-static bool is_left_out(const struct bpf_perf_event_data *context, uint32_t tid) {
+static bool is_left_out(const struct bpf_perf_event_data *context, bpf_thread_t *thread, uint32_t tid) {
   uint64_t gap = context->sample_period;
-  if (gap >= usual_period || bpf_map_lookup_elem(&periods, &tid) != NULL) return false;
-  bpf_thread_t *thread = bpf_map_lookup_elem(&threads, &tid);
-  if (thread == NULL || thread->time == 0) return false; /* its first */
+  if (gap >= usual_period || thread->time == 0) return false; /* … or its first */
+  if (bpf_map_lookup_elem(&periods, &tid) != NULL) return false;
   if (thread->left_out == 0) thread->gap = usual_period / 2 + bpf_get_prandom_u32() % usual_period;
-  if (gap * thread->left_out + gap + gap / 2 >= thread->gap) return false;
-  thread->left_out++;
+  if (thread->left_out + gap + gap / 2 >= thread->gap) return false;
+  thread->left_out += gap;
   return true;
 }
 
@@ -249,7 +250,7 @@ static uint64_t weigh_by_period(const struct bpf_perf_event_data *context, bpf_t
   bpf_period_t *period = bpf_map_lookup_elem(&periods, &tid);
   uint64_t gap = context->sample_period;
   if (period == NULL && thread->time == 0) return gap < usual_period ? usual_period : gap;
-  if (period == NULL) return gap * (thread->left_out + 1);
+  if (period == NULL) return thread->left_out + gap;
   uint64_t weight = period->now + (period->turn != thread->period_turn ? period->before / 2 : 0);
   if (period->turn == 0 && period->ticks == 0) weight = period->before;
   thread->period_turn = period->turn;
@@ -321,16 +322,6 @@ static bpf_thread_t *thread_of(uint32_t tid) {
   return bpf_map_lookup_elem(&threads, &tid);
 }
 
-/* Once for a sample, whatever walkers then look at it: they have little room left on the stack. */
-static void prepare(struct bpf_perf_event_data *context, walk_t *walk, uint32_t tid) {
-  bpf_thread_t *thread = thread_of(tid);
-  if (thread == NULL) return;
-  walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
-  read_registers(context, walk);
-  walk->origin.pc = walk->registers.pc;
-  find_stack(thread, walk->registers.sp);
-}
-
 SEC("perf_event")
 int walk_one(struct bpf_perf_event_data *context) {
   uint64_t id = current_id();
@@ -355,18 +346,32 @@ int walk_one(struct bpf_perf_event_data *context) {
   return 0;
 }
 
+/* Tells address spaces apart: where the kernel keeps one it may keep another when that is gone, of the next process or after exec. */
+static uint64_t current_space(void) {
+  enum { STEP = 0x9e3779b97f4a7c15u }; /* 2^64 by the golden ratio: spreads what differs little */
+  struct task_struct *task = bpf_get_current_task_btf();
+  uint64_t space = (uint64_t)BPF_CORE_READ(task, mm) * STEP;
+  space = (space ^ BPF_CORE_READ(task, group_leader, start_time)) * STEP;
+  return (space ^ BPF_CORE_READ(task, self_exec_id)) * STEP;
+}
+
+/* What is done once for a sample is done here, whatever walkers then look at it: they have little room left on the stack. */
 SEC("perf_event")
 int tick(struct bpf_perf_event_data *context) {
   uint64_t id = current_id();
-  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(id >> 32);
+  uint32_t processor = bpf_get_smp_processor_id(), pid = (uint32_t)(id >> 32), tid = (uint32_t)id;
   walk_t *walk = bpf_map_lookup_elem(&walks, &processor);
-  if (walk == NULL || is_left_out(context, (uint32_t)id)) return 0;
+  bpf_thread_t *thread = thread_of(tid);
+  if (walk == NULL || thread == NULL || is_left_out(context, thread, tid)) return 0;
   bpf_target_t *target = bpf_map_lookup_elem(&targets, &pid);
-  uint64_t space = (uint64_t)BPF_CORE_READ(bpf_get_current_task_btf(), mm) * 0x9e3779b97f4a7c15u;
+  uint64_t space = current_space();
   begin(walk, id, space);
+  walk->origin.weight = weigh(context, thread, tid, walk->origin.time);
   if (target != NULL && target->space == 0) target->space = space;
   if (target != NULL && target->space == space && target->runtime_count > 0) {
-    prepare(context, walk, (uint32_t)id);
+    read_registers(context, walk);
+    walk->origin.pc = walk->registers.pc;
+    find_stack(thread, walk->registers.sp);
     bpf_tail_call(context, &walkers, target->walkers[0]);
   }
   hand_out(walk); /* as unknown */

@@ -39,8 +39,8 @@ typedef struct {
   uint64_t time;        /* CLOCK_MONOTONIC, ns */
   uint64_t switches;    /* to other threads, until then */
   uint64_t ran;         /* CPU time that the kernel had counted by then, ns */
-  uint64_t left_out;    /* ticks since then, where there are more than were asked for … */
-  uint64_t gap;         /* … and how far apart, in ns of CPU time, two samples are to be this time */
+  uint64_t left_out;    /* ns of CPU time since then, of ticks beyond those that were asked for … */
+  uint64_t gap;         /* … and how far apart two samples are to be this time */
   uint64_t walks;
   uint64_t barren[WALK_BARREN]; /* as walk_t has it */
 } bpf_thread_t;
