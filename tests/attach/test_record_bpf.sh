@@ -42,8 +42,8 @@ test_children_of_what_sleeps() {
     split_shares "child $i"
   done
 }
-# lasted SECONDS: all that was recorded, by a seventh more or less: gaps are of half to one and a half periods
-lasted() { awk -v expected="$1" '!/^#/ { all += $NF } END { exit !(all > 0.86 * expected * 1e9 && all < 1.14 * expected * 1e9) }' out.folded || fail "not $1 s: $(cat err out.folded)"; }
+# lasted SECONDS: all that was recorded is told, by a seventh at most more than once; a busy machine misses ticks
+lasted() { awk -v expected="$1" '!/^#/ { all += $NF } END { exit !(all > 0.7 * expected * 1e9 && all < 1.14 * expected * 1e9) }' out.folded || fail "not $1 s: $(cat err out.folded)"; }
 # has_events PID COUNT: so many perf events are open there
 has_events() { [ "$(ls -l "/proc/$1/fd" | grep -c perf_event)" -ge "$2" ]; }
 # Threads that take turns on one processor with the one that started them, whose period was cut short while it slept.
