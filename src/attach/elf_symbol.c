@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading symbols; see elf_symbol.h. Files are anybody's: libelf checks them, opening one never waits, and only regular ones are read. */
+/* Reading symbols; see elf_symbol.h. Files are anybody's: libelf checks them, and target_file.h finds and opens them. */
 #include "attach/elf_symbol.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <gelf.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach/target_file.h"
+#include "name/regular_file.h"
 #include "profile/mem.h"
 
 enum {
@@ -24,12 +23,11 @@ typedef struct {
   Elf *elf; /* NULL: none */
 } file_t;
 
-static file_t open_file(const char *path) {
-  struct stat status;
-  file_t file = {open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), NULL};
+/* A descriptor, or a negative number: then there is none. */
+static file_t read_file(int fd) {
+  file_t file = {fd, NULL};
   elf_version(EV_CURRENT);
-  if (file.fd >= 0 && fstat(file.fd, &status) == 0 && S_ISREG(status.st_mode))
-    file.elf = elf_begin(file.fd, ELF_C_READ, NULL);
+  if (fd >= 0) file.elf = elf_begin(fd, ELF_C_READ, NULL);
   return file;
 }
 
@@ -110,23 +108,22 @@ static size_t build_id(Elf *elf, uint8_t id[BUILD_ID]) {
 }
 
 /* In the process's view of files, then here: a container has its own. `here`: 0 or 1. False when the file has no build-id. */
-static bool debug_file_path(Elf *elf, pid_t pid, int here, char *path, size_t size) {
+static bool open_debug_file(Elf *elf, pid_t pid, int here, file_t *file) {
   uint8_t id[BUILD_ID];
-  char hex[2 * BUILD_ID + 1], root[32];
+  char hex[2 * BUILD_ID + 1], path[128];
   size_t len = build_id(elf, id);
   if (len == 0) return false;
   for (size_t i = 0; i < len; i++) snprintf(hex + 2 * i, 3, "%02x", id[i]);
-  snprintf(root, sizeof root, "/proc/%d/root", (int)pid);
-  snprintf(path, size, "%s/usr/lib/debug/.build-id/%.2s/%s.debug", here ? "" : root, hex, hex + 2);
+  snprintf(path, sizeof path, "/usr/lib/debug/.build-id/%.2s/%s.debug", hex, hex + 2);
+  *file = read_file(here ? regular_file_open(path) : target_file_open(pid, path));
   return true;
 }
 
 static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name, size_t size) {
-  char path[PATH_MAX];
+  file_t file;
   bool found = false;
   for (int here = 0; here < 2 && !found; here++) {
-    if (!debug_file_path(elf, pid, here, path, sizeof path)) return false;
-    file_t file = open_file(path);
+    if (!open_debug_file(elf, pid, here, &file)) return false;
     found = file.elf != NULL && find_symbol(file.elf, address, name, size);
     close_file(&file);
   }
@@ -157,10 +154,8 @@ bool elf_each_function(Elf *elf, uint32_t section_type, uint64_t bias, elf_each_
 }
 
 void elf_file(const map_t *map, uint64_t known, pid_t pid, elf_use_t *use, void *context) {
-  char path[PATH_MAX + 64];
   uint64_t address;
-  maps_open_path(map, pid, path, sizeof path);
-  file_t file = open_file(path);
+  file_t file = read_file(target_file_open_mapped(map, pid));
   if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address))
     use(context, file.elf, known - address);
   close_file(&file);
@@ -174,11 +169,10 @@ typedef struct {
 
 static void use_symbols(void *context, Elf *elf, uint64_t bias) {
   const asking_t *a = context;
-  char path[PATH_MAX];
+  file_t debug;
   bool any = elf_each_function(elf, SHT_SYMTAB, bias, a->each, a->context);
   for (int here = 0; here < 2 && !any; here++) {
-    if (!debug_file_path(elf, a->pid, here, path, sizeof path)) break;
-    file_t debug = open_file(path);
+    if (!open_debug_file(elf, a->pid, here, &debug)) break;
     any = debug.elf != NULL && elf_each_function(debug.elf, SHT_SYMTAB, bias, a->each, a->context);
     close_file(&debug);
   }
@@ -208,10 +202,9 @@ static void demangle(char *name, size_t size) {
 }
 
 bool elf_symbol(const map_t *map, pid_t pid, uint64_t code, char *name, size_t size) {
-  char path[PATH_MAX + 64], symbol[MOST_MANGLED];
+  char symbol[MOST_MANGLED];
   uint64_t address;
-  maps_open_path(map, pid, path, sizeof path);
-  file_t file = open_file(path);
+  file_t file = read_file(target_file_open_mapped(map, pid));
   bool found = file.elf != NULL && address_in_file(file.elf, code - map->start + map->offset, &address) &&
                (find_symbol(file.elf, address, symbol, sizeof symbol) ||
                 find_in_debug_file(file.elf, pid, address, symbol, sizeof symbol));

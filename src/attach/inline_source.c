@@ -3,23 +3,26 @@
  * which a directive must stand where the chunk says. */
 #include "attach/inline_source.h"
 
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "attach/process.h"
 #include "attach/process_stat.h"
+#include "attach/target_file.h"
+#include "attach/target_match.h"
 #include "name/source.h"
 #include "profile/mem.h"
 
-enum { PATH = PATH_MAX + 64, DEEP = 3 /* includes of includes */, MOST_FILES = 256 };
+enum { DEEP = 3 /* includes of includes */, MOST_FILES = 256, MOST_NAME = 256 };
 
 typedef struct {
   const inline_source_t *source;
-  char root[32];       /* "/proc/12/root" */
-  char folder[PATH];   /* of the main file: what is included is below it unless it begins with a slash */
+  pid_t pid; /* whose paths they are */
+  char folder
+      [PATH_MAX]; /* of the main file, with a slash behind, or "": what is included is below it unless it begins with a slash */
   unsigned files_left; /* to be looked into */
+  unsigned deep;       /* the file that is looked into is included by so many */
   char *path;          /* what was found */
   size_t size;
 } hunt_t;
@@ -72,29 +75,24 @@ const char *inline_source_text(const inline_source_t *source, const char *text, 
 
 /* -- files ------------------------------------------------------------------------------------------------------------ */
 
-static bool look_into(hunt_t *h, const char *path, unsigned deep);
+static bool look_into(void *hunt, const char *path);
 
 /* "include conf.d/NAME.conf;" within the text. */
-static bool look_at_includes(hunt_t *h, const char *text, size_t len, unsigned deep) {
+static bool look_at_includes(hunt_t *h, const char *text, size_t len) {
   static const char word[] = "include";
   const char *end = text + len;
   for (const char *at = text; (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)) != NULL;) {
-    char pattern[PATH], name[256];
-    bool whole = at == text || strchr(" \t\n;{}", at[-1]) != NULL, found = false;
-    glob_t files;
+    char pattern[PATH_MAX];
+    bool whole = at == text || strchr(" \t\n;{}", at[-1]) != NULL;
     at += sizeof word - 1;
     size_t blanks = 0, used = 0;
     while (at + blanks < end && (at[blanks] == ' ' || at[blanks] == '\t')) blanks++;
-    while (at + blanks + used < end && used < sizeof name && strchr(" \t\n;#'\"", at[blanks + used]) == NULL)
+    while (at + blanks + used < end && used < MOST_NAME && strchr(" \t\n;#'\"", at[blanks + used]) == NULL)
       used++;
-    if (!whole || blanks == 0 || used == 0 || used == sizeof name) continue;
-    snprintf(name, sizeof name, "%.*s", (int)used, at + blanks);
-    int wanted = name[0] == '/' ? snprintf(pattern, sizeof pattern, "%s%s", h->root, name)
-                                : snprintf(pattern, sizeof pattern, "%s/%s", h->folder, name);
-    if (wanted >= (int)sizeof pattern || glob(pattern, GLOB_NOSORT, NULL, &files) != 0) continue;
-    for (size_t i = 0; i < files.gl_pathc && !found; i++) found = look_into(h, files.gl_pathv[i], deep + 1);
-    globfree(&files);
-    if (found) return true;
+    if (!whole || blanks == 0 || used == 0 || used == MOST_NAME) continue;
+    int wanted = snprintf(pattern, sizeof pattern, "%s%.*s", at[blanks] == '/' ? "" : h->folder, (int)used,
+                          at + blanks);
+    if (wanted < (int)sizeof pattern && target_match(h->pid, pattern, look_into, h)) return true;
   }
   return false;
 }
@@ -105,28 +103,33 @@ static bool is_file(const char *path, const char *file) {
   bool cut = strncmp(file, dots, sizeof dots - 1) == 0;
   if (cut) file += sizeof dots - 1;
   size_t len = strlen(path), end = strlen(file);
-  return end > 0 && len > end && strcmp(path + len - end, file) == 0 &&
-         (cut || file[0] == '/' || path[len - end - 1] == '/');
+  return end > 0 && len >= end && strcmp(path + len - end, file) == 0 &&
+         (cut || len == end || file[0] == '/' || path[len - end - 1] == '/');
 }
 
 /* True when it, or what it includes, is the file. */
-static bool look_into(hunt_t *h, const char *path, unsigned deep) {
+static bool look_into(void *hunt, const char *path) {
+  hunt_t *h = hunt;
   size_t len;
   if (h->files_left == 0) return false;
   h->files_left--;
-  char *text = source_read_file(path, &len);
+  char *text = source_read(target_file_open(h->pid, path), &len);
   if (text == NULL) return false;
   bool found = is_file(path, h->source->file) && inline_source_text(h->source, text, len) != NULL;
   if (found) snprintf(h->path, h->size, "%s", path);
-  if (!found && deep < DEEP) found = look_at_includes(h, text, len, deep);
+  if (!found && h->deep < DEEP) {
+    h->deep++;
+    found = look_at_includes(h, text, len);
+    h->deep--;
+  }
   mem_free(text);
   return found;
 }
 
 static bool look_into_main(hunt_t *h, const char *path) {
   const char *slash = strrchr(path, '/');
-  snprintf(h->folder, sizeof h->folder, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
-  return look_into(h, path, 0);
+  snprintf(h->folder, sizeof h->folder, "%.*s", slash != NULL ? (int)(slash + 1 - path) : 0, path);
+  return look_into(h, path);
 }
 
 /* -- the master -------------------------------------------------------------------------------------------------------- */
@@ -147,31 +150,29 @@ static bool option_of(const char *command, const char *option, char *value, size
 static bool look_where_told(hunt_t *h, pid_t pid) {
   process_t process;
   failure_t ignored; /* it has ended */
-  char file[256], prefix[256], path[PATH], base[32];
+  char file[256], prefix[256], path[sizeof file + sizeof prefix];
   if (!process_look(&process, pid, &ignored)) return false;
   if (!option_of(process.command, " -c ", file, sizeof file)) strcpy(file, "conf/nginx.conf");
-  bool prefixed = option_of(process.command, " -p ", prefix, sizeof prefix);
-  const char *leading = file[0] == '/' ? file : prefixed ? prefix : "";
-  snprintf(base, sizeof base, "/proc/%d/%s", (int)pid, leading[0] == '/' ? "root" : "cwd/");
-  if (file[0] == '/')
-    snprintf(path, sizeof path, "%s%s", base, file);
-  else
-    snprintf(path, sizeof path, "%s%s/%s", base, leading, file);
+  bool prefixed = file[0] != '/' && option_of(process.command, " -p ", prefix, sizeof prefix);
+  snprintf(path, sizeof path, "%s%s%s", prefixed ? prefix : "", prefixed ? "/" : "", file);
+  h->pid = pid;
   return look_into_main(h, path);
 }
 
-bool inline_source_find(const inline_source_t *source, pid_t pid, char *path, size_t size) {
+/* The parent, if it is that of a worker: of a container's first process it is somebody on the host. */
+static bool look_where_parent_was_told(hunt_t *h, pid_t pid) {
+  process_stat_t stat;
+  return process_stat(&stat, pid) && target_file_same_root(pid, stat.parent) &&
+         look_where_told(h, stat.parent);
+}
+
+bool inline_source_find(const inline_source_t *source, pid_t pid, pid_t *whose, char *path, size_t size) {
   static const char *const usual[] = {"/etc/nginx/nginx.conf", "/usr/local/openresty/nginx/conf/nginx.conf",
                                       "/usr/local/nginx/conf/nginx.conf", "/etc/openresty/nginx.conf"};
-  process_stat_t stat;
   hunt_t h = {.source = source, .files_left = MOST_FILES, .path = path, .size = size};
-  snprintf(h.root, sizeof h.root, "/proc/%d/root", (int)pid);
-  if (process_stat(&stat, pid) && look_where_told(&h, stat.parent)) return true; /* it is a worker */
-  if (look_where_told(&h, pid)) return true;
-  for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
-    char main[PATH];
-    snprintf(main, sizeof main, "%s%s", h.root, usual[i]);
-    if (look_into_main(&h, main)) return true;
-  }
-  return false;
+  h.pid = pid;
+  bool found = look_where_parent_was_told(&h, pid) || look_where_told(&h, pid);
+  for (size_t i = 0; !found && i < sizeof usual / sizeof usual[0]; i++) found = look_into_main(&h, usual[i]);
+  *whose = h.pid;
+  return found;
 }

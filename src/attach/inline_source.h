@@ -21,7 +21,7 @@ typedef struct {
 bool inline_source_parse(inline_source_t *source, const char *name, size_t len);
 /* The Lua of it in the text of the file, which begins behind the brace, in the directive's line: that is its line 1. NULL: it is not there. */
 const char *inline_source_text(const inline_source_t *source, const char *text, size_t len);
-/* The path of the file, as it is opened from here. False when it was not found. */
-bool inline_source_find(const inline_source_t *source, pid_t pid, char *path, size_t size);
+/* The path of the file, as `*whose`, which is the process or its parent, sees it; see target_file.h. False when it was not found. */
+bool inline_source_find(const inline_source_t *source, pid_t pid, pid_t *whose, char *path, size_t size);
 
 #endif

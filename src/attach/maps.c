@@ -123,13 +123,3 @@ walk_range_t *maps_images(const maps_t *maps, uint32_t *count) {
   }
   return ranges;
 }
-
-void maps_open_path(const map_t *map, pid_t pid, char *path, size_t size) {
-  snprintf(path, size, "/proc/%d/map_files/%llx-%llx", (int)pid, (unsigned long long)map->start,
-           (unsigned long long)map->end);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd >= 0)
-    close(fd);
-  else
-    snprintf(path, size, "/proc/%d/root%s", (int)pid, map->path);
-}

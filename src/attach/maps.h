@@ -35,8 +35,5 @@ bool maps_same_file(const map_t *a, const map_t *b);
 const map_t *maps_image(const maps_t *maps, const map_t *map);
 /* The ranges of programs and libraries, sorted and apart, for walk_t.images. To be freed with mem_free(); NULL when there are none. */
 walk_range_t *maps_images(const maps_t *maps, uint32_t *count);
-/* A path by which the file of a mapping can be opened from here: /proc/PID/map_files where the kernel permits it (it leads to the very
- * file, also a deleted one), else below /proc/PID/root. */
-void maps_open_path(const map_t *map, pid_t pid, char *path, size_t size);
 
 #endif

@@ -14,6 +14,7 @@
 #include "attach/redis_library.h"
 #include "attach/table.h"
 #include "attach/tables.h"
+#include "attach/target_file.h"
 #include "name/definition.h"
 #include "name/place.h"
 #include "name/source.h"
@@ -38,6 +39,7 @@ static const int64_t young_ns = (int64_t)10 * 1000000000;
 /* A source file, as long as it is wanted: of all together no more than FILE_BYTES are kept, and RESTING_BYTES while another target is asked
  * for. */
 typedef struct {
+  pid_t pid;  /* whose path it is */
   char *path; /* NULL: this place is free */
   char *text; /* NULL: it cannot be read */
   size_t len;
@@ -80,7 +82,7 @@ static void forget_file(naming_t *n, file_t *file) {
   n->file_bytes -= file->len;
   mem_free(file->path);
   mem_free(file->text);
-  *file = (file_t){NULL, NULL, 0};
+  *file = (file_t){.path = NULL};
 }
 
 void naming_close(naming_t *n) {
@@ -163,17 +165,19 @@ void naming_rest(naming_t *n) {
   keep_files(n, RESTING_BYTES, NULL);
 }
 
-/* The file at `path`, read once as long as it is kept. NULL when memory is out. */
-static const file_t *file_at(naming_t *n, const char *path) {
+/* The file that process `pid` calls so, read once as long as it is kept. NULL when memory is out. */
+static const file_t *file_at(naming_t *n, pid_t pid, const char *path) {
   for (size_t i = 0; i < FILES; i++)
-    if (n->files[i].path != NULL && strcmp(n->files[i].path, path) == 0) return &n->files[i];
+    if (n->files[i].path != NULL && n->files[i].pid == pid && strcmp(n->files[i].path, path) == 0)
+      return &n->files[i];
   char *copy = mem_alloc(strlen(path) + 1);
   if (copy == NULL) return NULL;
   file_t *file = &n->files[n->next_file];
   n->next_file = (n->next_file + 1) % FILES;
   forget_file(n, file);
+  file->pid = pid;
   file->path = strcpy(copy, path);
-  file->text = source_read_file(path, &file->len);
+  file->text = source_read(target_file_open(pid, path), &file->len);
   if (file->text == NULL) file->len = 0;
   n->file_bytes += file->len;
   keep_files(n, FILE_BYTES, file);
@@ -187,11 +191,12 @@ static bool is_chunk(const naming_function_t *f) {
 /* Of a chunk in nginx's configuration. */
 static size_t inline_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
   inline_source_t source;
-  char path[PATH_MAX + 64];
+  pid_t whose;
+  char path[PATH_MAX];
   if (!inline_source_parse(&source, f->source, f->source_len) ||
-      !inline_source_find(&source, n->target->process.pid, path, sizeof path))
+      !inline_source_find(&source, n->target->process.pid, &whose, path, sizeof path))
     return 0;
-  const file_t *file = file_at(n, path);
+  const file_t *file = file_at(n, whose, path);
   const char *text =
       file != NULL && file->text != NULL ? inline_source_text(&source, file->text, file->len) : NULL;
   return text != NULL ? definition_name(text, (size_t)(file->text + file->len - text), (uint32_t)f->defined,
@@ -212,7 +217,7 @@ static size_t library_definition(naming_t *n, const naming_function_t *f, char n
 }
 
 size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMING_NAME]) {
-  char path[PATH_MAX + 64];
+  char path[PATH_MAX];
   if (f->defined <= 0) return 0;
   if (is_chunk(f)) return definition_name(f->source, f->source_len, (uint32_t)f->defined, name, NAMING_NAME);
   if (f->source != NULL && f->source_len > 1 && f->source[0] == '=') return inline_definition(n, f, name);
@@ -223,9 +228,8 @@ size_t naming_definition(naming_t *n, const naming_function_t *f, char name[NAMI
     size_t len = library_definition(n, f, name);
     if (len > 0) return len;
   }
-  snprintf(path, sizeof path, "/proc/%d/%s%.*s", (int)n->target->process.pid,
-           f->source[1] == '/' ? "root" : "cwd/", (int)f->source_len - 1, f->source + 1);
-  const file_t *file = file_at(n, path);
+  snprintf(path, sizeof path, "%.*s", (int)f->source_len - 1, f->source + 1);
+  const file_t *file = file_at(n, n->target->process.pid, path);
   if (file == NULL || file->text == NULL) return 0;
   return definition_name(file->text, file->len, (uint32_t)f->defined, name, NAMING_NAME);
 }

@@ -2,11 +2,11 @@
 /* Names for the functions of a process, while it runs.
  *
  * Lua functions are named by their definition in the source: its text where the chunk is one, else the file as the process sees it
- * (/proc/PID/root, /proc/PID/cwd); else by where the program's tables keep them (tables.h); else by what their caller calls them
+ * (target_file.h); else by where the program's tables keep them (tables.h); else by what their caller calls them
  * (caller_name.h). C functions and LuaJIT's built-ins by those
  * tables, else by the name they were registered with (luaL_Reg), else by symbol, else by file and offset. Tables are read when they are
  * first wanted, and again for functions that are in none of them, but for a small share of the time only.
- * Files are anybody's: only regular ones are read, of bounded size, and opening one never waits. */
+ * Files are anybody's: only regular ones are opened, and those of bounded size read. */
 #ifndef LUAPULSE_ATTACH_NAMING_H
 #define LUAPULSE_ATTACH_NAMING_H
 

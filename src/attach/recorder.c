@@ -15,6 +15,7 @@
 #include "attach/collector.h"
 #include "attach/recording.h"
 #include "attach/search.h"
+#include "attach/target_file.h"
 #include "profile/mem.h"
 
 enum {
@@ -192,10 +193,9 @@ static void retry_later(recorded_t *t) {
 
 /* The file by its path as the process sees it: another one is there, or none. */
 static bool is_replaced(pid_t pid, const char *path, size_t len) {
-  char seen[PATH_MAX + 32];
-  struct stat ignored;
-  int made = snprintf(seen, sizeof seen, "/proc/%d/root%.*s", (int)pid, (int)len, path);
-  return made > 0 && (size_t)made < sizeof seen && stat(seen, &ignored) == 0;
+  char seen[PATH_MAX];
+  int made = snprintf(seen, sizeof seen, "%.*s", (int)len, path);
+  return made > 0 && (size_t)made < sizeof seen && target_file_is_there(pid, seen);
 }
 
 /* What runs is the file as it was when it was mapped, which its path does not lead to any more: who looks there sees another. */

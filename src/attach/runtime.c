@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "attach/runtime_check.h"
+#include "attach/target_file.h"
 #include "profile/mem.h"
 
 /* A thread may be stopped where its frames are being made: then it is looked at again, a little later. */
@@ -59,10 +61,13 @@ static const layout_t *add_by_debug(choice_t *choice, size_t i) {
   const map_t *map = maps_find(&choice->target->maps, runtime->ident.at);
   layout_t *room = &choice->all->from_debug[i];
   failure_t why_not = {""};
-  char path[4096];
+  char path[32];
   if (choice->options->from_debug == NULL || map == NULL) return NULL;
-  maps_open_path(map, choice->target->process.pid, path, sizeof path);
+  int fd = target_file_open_mapped(map, choice->target->process.pid);
+  if (fd < 0) return NULL;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   const layout_t *layout = choice->options->from_debug(path, room, &why_not);
+  close(fd);
   snprintf(runtime->not_by_debug, sizeof runtime->not_by_debug, "%s", why_not.text);
   if (layout == NULL || !is_for(runtime, layout)) return NULL;
   if (layout == room) /* the file may be known by a number only */

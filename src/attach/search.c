@@ -2,8 +2,6 @@
 /* Looking through all processes; see search.h. */
 #include "attach/search.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +10,8 @@
 #include "attach/ident.h"
 #include "attach/maps.h"
 #include "attach/process_stat.h"
+#include "attach/target_file.h"
+#include "name/regular_file.h"
 #include "profile/mem.h"
 
 enum {
@@ -73,12 +73,10 @@ void search_free(search_t *s) {
 
 /* False also when it cannot be read: *read tells. */
 static bool file_has_lua(search_t *s, const map_t *map, pid_t pid, bool *read) {
-  char path[PATH_MAX + 64];
   idents_t idents = {.count = 0};
   off_t at = 0;
-  maps_open_path(map, pid, path, sizeof path);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  *read = fd >= 0;
+  int fd = target_file_open_mapped(map, pid);
+  *read = fd >= 0 || fd == REGULAR_FILE_OTHER;
   if (fd < 0) return false;
   for (int i = 0; i < MOST_CHUNKS && idents.count == 0; i++) {
     ssize_t got = pread(fd, s->chunk, CHUNK, at);

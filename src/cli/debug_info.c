@@ -10,14 +10,13 @@
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <gelf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "name/regular_file.h"
 #include "profile/mem.h"
 
 enum { MAX_STEPS = 32, BUILD_ID_BYTES = 64 };
@@ -173,16 +172,12 @@ static int collect_module(Dwfl_Module *module, void **user, const char *name, Dw
 /* -- opening ---------------------------------------------------------------------------------------------- */
 
 static int open_file(const char *path, failure_t *failure) {
-  struct stat status;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  int fd = regular_file_open(path);
+  if (fd == REGULAR_FILE_OTHER)
+    failure_set(failure, "%s: is not a regular file", path);
+  else if (fd < 0)
     failure_set(failure, "%s: cannot be opened: %s", path, strerror(errno));
-    return -1;
-  }
-  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fd;
-  failure_set(failure, "%s: is not a regular file", path);
-  close(fd);
-  return -1;
+  return fd;
 }
 
 static bool report(debug_info_t *info, const char *path, failure_t *failure) {

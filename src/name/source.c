@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Names from source files; see source.h. Paths come from strangers: only regular files are read, and opening
- * one never waits. */
+/* Names from source files; see source.h. Paths come from strangers; see regular_file.h. */
 #include "name/source.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "name/definition.h"
+#include "name/regular_file.h"
 #include "profile/mem.h"
 
 enum {
@@ -62,13 +61,11 @@ static size_t read_all(int fd, char *into, size_t size) {
   return used;
 }
 
-char *source_read_file(const char *path, size_t *len) {
+char *source_read(int fd, size_t *len) {
   struct stat info;
   char *text = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) return NULL;
-  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
-      (uint64_t)info.st_size <= SOURCE_MAX_BYTES)
+  if (fstat(fd, &info) == 0 && info.st_size > 0 && (uint64_t)info.st_size <= SOURCE_MAX_BYTES)
     text = mem_alloc((size_t)info.st_size);
   if (text != NULL) *len = read_all(fd, text, (size_t)info.st_size);
   close(fd);
@@ -97,7 +94,7 @@ static void name_function(profile_t *p, profile_function_t *function, const char
 static void name_listed(profile_t *p, const uint32_t *first, const uint32_t *next, size_t file_count) {
   for (size_t file = 0; file < file_count; file++) {
     size_t len;
-    char *text = first[file] != 0 ? source_read_file(p->strings[file].data, &len) : NULL;
+    char *text = first[file] != 0 ? source_read(regular_file_open(p->strings[file].data), &len) : NULL;
     if (text == NULL) continue;
     for (uint32_t i = first[file]; i != 0; i = next[i - 1]) name_function(p, &p->functions[i - 1], text, len);
     mem_free(text);

@@ -11,8 +11,9 @@
 /* Files above this size are not read. */
 #define SOURCE_MAX_BYTES ((size_t)8 << 20)
 
-/* The file's bytes, to be freed with mem_free(); NULL when it has none to give. Only a regular file, and without waiting. */
-char *source_read_file(const char *path, size_t *len);
+/* The bytes of a regular file that is open, which is closed; to be freed with mem_free(). NULL when it has none to give, and where `fd` is
+ * negative. */
+char *source_read(int fd, size_t *len);
 
 /* A function that is called by its place only, "file:line", gets the name that definition_name() finds there;
  * " [reload N]" behind it stays, and so does its system_name. Each file is read once. Where a file cannot be

@@ -52,6 +52,49 @@ test_another_root() {
   done
   kill -KILL "$pid"
 }
+# start_linked FOLDER FILE: a program in that folder, whose function has no name but by what its file has on line 1. The file is a link to an
+# absolute path, where the container has one text and the host another.
+start_linked() {
+  start unshare --user --map-root-user --mount --fork bash -c "
+    mount -t tmpfs none '$PWD/view' && mkdir '$PWD/view/empty' && ln -s '$PWD/view/chosen.lua' '$PWD/view/app.lua' &&
+    echo 'local function of_the_container()' >'$PWD/view/chosen.lua' && cd '$1' && exec lua5.4 '$PWD/linked.lua' '$2'"
+  until_printed ready
+  inside=$(pgrep -P "$pid")
+}
+named() { # NAME COMMAND…: a dump calls the function so
+  local name=$1
+  shift
+  status "$@" dump -p "$inside"
+  same "$status" 0 "status of dump: $(cat err)"
+  grep -qE "^ +$name " out || { cat out >&2; fail "there is no '$name'"; }
+}
+test_links_of_a_container() {
+  local error
+  cat >linked.lua <<'END'
+local work = coroutine.wrap(load("return function() while true do end end", "@" .. arg[1])())
+io.write("ready\n") io.flush()
+work()
+END
+  mkdir -p view/empty
+  echo "local function of_the_host()" >view/chosen.lua
+  ${CC:-cc} -DWITHOUT=SYS_openat2 -o without_openat2 "$here/without_bpf.c" || fail "the filter does not compile"
+  for where in "/ $PWD/view/app.lua" "$PWD/view app.lua" "$PWD/view/empty ../app.lua"; do
+    start_linked $where
+    named of_the_container "$luapulse"
+    for error in 1 38; do # EPERM, ENOSYS: its links are not followed then
+      named 'function <app.lua:1>' ./without_openat2 $error "$luapulse"
+    done
+    kill -KILL "$inside"
+  done
+  # those of the recorder's own root and mounts are
+  ln -s "$PWD/view/chosen.lua" view/app.lua
+  start env -C view lua5.4 ../linked.lua app.lua
+  until_printed ready
+  inside=$pid
+  named of_the_host "$luapulse"
+  named of_the_host ./without_openat2 38 "$luapulse"
+  kill -KILL "$inside"
+}
 # The recorder has file systems of its own, and the processes of all.
 from_a_container() {
   status unshare --mount bash -c "mount -t tmpfs none /mnt && exec '$luapulse' record --engine $engine -p $pid -F 299 -o out.pb.gz -o out.folded $*"

@@ -103,6 +103,30 @@ test_targets_that_are_never_the_same() {
     kill -KILL -- "-$pid"
   done
 }
+# Functions that say they are from a pipe: who waits at its other end is not woken. A regular file would have been read: "work" is its name.
+test_pipes_are_not_opened() {
+  local engine
+  mkfifo pipe
+  cat >named.lua <<'END'
+local load = loadstring or load
+local work = load("return function() while true do end end", "@" .. arg[1])()
+io.write("ready\n") io.flush()
+coroutine.wrap(work)()
+END
+  start lua5.4 named.lua "$PWD/pipe"
+  until_printed ready
+  local target=$pid
+  start bash -c 'echo begun; exec 3>pipe; echo woken; sleep 1000'
+  until_printed begun
+  until_state S
+  for engine in $(engines); do
+    until_seen 'stacks "pipe:1"' recorded -p "$target"
+  done
+  "$luapulse" dump -p "$target" >out || fail "dump"
+  has out "function <pipe:1>"
+  pause
+  state_is S && ! grep -q woken "printed.$((${#started[@]} - 1))" || fail "the pipe was opened"
+}
 # most_of PID: KiB of memory that it had at the most, as last seen before its end
 most_of() {
   local line most=0

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a command on what looks like a kernel without BPF: bpf() fails with the number that is given. without_bpf ERRNO COMMAND… */
+/* Runs a command on what looks like a kernel without BPF, or another system call by -DWITHOUT=SYS_…: it fails with the number that is
+ * given. without_bpf ERRNO COMMAND… */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -9,11 +10,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef WITHOUT
+#define WITHOUT SYS_bpf
+#endif
+
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   struct sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_bpf, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WITHOUT, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)atoi(argv[1])),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
