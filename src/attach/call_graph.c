@@ -9,11 +9,7 @@
 #include "attach/elf_symbol.h"
 #include "profile/mem.h"
 
-enum {
-  MOST_FUNCTIONS = 1 << 18,
-  MOST_CALLS = 1 << 21,
-  MOST_FILE = 32 << 20 /* bytes: it is read into memory */
-};
+enum { MOST_FUNCTIONS = 1 << 18, MOST_CALLS = 1 << 21 };
 
 typedef struct {
   uint32_t caller, called;
@@ -188,7 +184,7 @@ static bool read_file(call_graph_t *g, Elf *elf) {
     return false;
   g->file = (const uint8_t *)elf_rawfile(elf, &g->file_len);
   g->fixed = header.e_type == ET_EXEC;
-  if (g->file == NULL || g->file_len > MOST_FILE || !read_functions(g) || !read_calls(g)) return false;
+  if (g->file == NULL || g->file_len > CALL_GRAPH_FILE || !read_functions(g) || !read_calls(g)) return false;
   read_words(g);
   take(g, function_at(g, header.e_entry));
   index_calls(g);
@@ -233,7 +229,8 @@ static void compare_name(void *context, const char *name, uint64_t start, uint64
 
 uint32_t call_graph_exported(const call_graph_t *g, const char *name) {
   naming_t naming = {g, name, CALL_GRAPH_NONE};
-  elf_each_function(g->elf, SHT_DYNSYM, 0, compare_name, &naming);
+  const elf_file_t file = {g->elf, -1, g->file, g->file_len};
+  elf_each_function(&file, SHT_DYNSYM, 0, compare_name, &naming);
   return naming.function;
 }
 

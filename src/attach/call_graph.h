@@ -19,7 +19,9 @@ typedef struct call_graph call_graph_t;
 
 enum { CALL_GRAPH_NONE = UINT32_MAX };
 
-/* NULL when the file tells nothing of the kind, or there is no memory. */
+enum { CALL_GRAPH_FILE = 32 << 20 /* bytes at most: it is read into memory */ };
+
+/* NULL when the file tells nothing of the kind, or there is no memory. It is read as a whole, to find that it is too large. */
 call_graph_t *call_graph_read(Elf *elf);
 void call_graph_free(call_graph_t *graph);
 

@@ -187,8 +187,9 @@ static void take_between(const finding_by_calls_t *f, bool *inside, bool *others
   if (c->count - before < FEWEST) c->count = before;
 }
 
-static void find_by_calls(void *context, Elf *elf, uint64_t bias) {
-  finding_by_calls_t finding = {.graph = call_graph_read(elf)};
+static void find_by_calls(void *context, const elf_file_t *file, uint64_t bias) {
+  if (file->len > CALL_GRAPH_FILE) return;
+  finding_by_calls_t finding = {.graph = call_graph_read(file->elf)};
   if (finding.graph == NULL) return;
   size_t count = call_graph_count(finding.graph);
   bool *sets = find_entries(&finding) ? mem_alloc(3 * count) : NULL;

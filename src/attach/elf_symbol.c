@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading symbols; see elf_symbol.h. Files are anybody's: libelf checks them, and target_file.h finds and opens them. */
+/* Reading symbols; see elf_symbol.h. Files are anybody's: target_file.h finds and opens them, elf_table.h reads them. */
 #include "attach/elf_symbol.h"
 
 #include <dlfcn.h>
@@ -13,57 +13,24 @@
 #include "profile/mem.h"
 
 enum {
-  MOST_SYMBOLS = 1 << 20,
-  MOST_MANGLED = 1024, /* the demangler recurses: not into longer ones */
-  BUILD_ID = 20        /* bytes at most: SHA-1 */
+  MOST_MANGLED = ELF_TABLE_NAME, /* the demangler recurses: not into longer ones */
+  BUILD_ID = 20,                 /* bytes at most: SHA-1 */
+  MOST_NOTES = 64,               /* sections that it may be in, … */
+  NOTE_BYTES = 4096              /* … of such a size at most: libelf keeps what it reads */
 };
-
-typedef struct {
-  int fd;
-  Elf *elf; /* NULL: none */
-} file_t;
-
-/* A descriptor, or a negative number: then there is none. */
-static file_t read_file(int fd) {
-  file_t file = {fd, NULL};
-  elf_version(EV_CURRENT);
-  if (fd >= 0) file.elf = elf_begin(fd, ELF_C_READ, NULL);
-  return file;
-}
-
-static void close_file(file_t *file) {
-  elf_end(file->elf);
-  if (file->fd >= 0) close(file->fd);
-}
 
 /* -- symbols ------------------------------------------------------------------------------------------------------ */
 
 /* The symbol whose value is this address of the file. */
-static bool find_in_section(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, uint64_t address, char *name,
-                            size_t size) {
-  Elf_Data *data = elf_getdata(section, NULL);
-  size_t count = data != NULL && header->sh_entsize > 0 ? header->sh_size / header->sh_entsize : 0;
-  for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
-    GElf_Sym symbol;
-    if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_value != address ||
-        symbol.st_shndx == SHN_UNDEF || GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
-      continue;
-    const char *text = elf_strptr(elf, header->sh_link, symbol.st_name);
-    if (text == NULL || text[0] == '\0') continue;
-    snprintf(name, size, "%s", text);
-    return true;
-  }
-  return false;
-}
-
-static bool find_symbol(Elf *elf, uint64_t address, char *name, size_t size) {
-  GElf_Shdr header;
-  for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section)) != NULL;)
-    if (gelf_getshdr(section, &header) != NULL &&
-        (header.sh_type == SHT_SYMTAB || header.sh_type == SHT_DYNSYM) &&
-        find_in_section(elf, section, &header, address, name, size))
-      return true;
-  return false;
+static bool find_symbol(const elf_file_t *file, uint64_t address, char *name, size_t size) {
+  Elf64_Sym symbol;
+  const char *text = NULL;
+  elf_table_t *table = elf_table_open(file, SHT_NULL);
+  while (table != NULL && text == NULL && elf_table_next(table, &symbol))
+    if (symbol.st_value == address) text = elf_table_name(table, &symbol);
+  if (text != NULL) snprintf(name, size, "%s", text);
+  elf_table_close(table);
+  return text != NULL;
 }
 
 /* From the place in the file to the address its symbols use. */
@@ -98,9 +65,11 @@ static size_t id_in_notes(Elf_Data *notes, uint8_t id[BUILD_ID]) {
 
 static size_t build_id(Elf *elf, uint8_t id[BUILD_ID]) {
   GElf_Shdr header;
-  size_t len = 0;
-  for (Elf_Scn *section = NULL; len == 0 && (section = elf_nextscn(elf, section)) != NULL;) {
-    if (gelf_getshdr(section, &header) == NULL || header.sh_type != SHT_NOTE) continue;
+  size_t len = 0, left = MOST_NOTES;
+  for (Elf_Scn *section = NULL; len == 0 && left > 0 && (section = elf_nextscn(elf, section)) != NULL;) {
+    if (gelf_getshdr(section, &header) == NULL || header.sh_type != SHT_NOTE || header.sh_size > NOTE_BYTES)
+      continue;
+    left--;
     Elf_Data *data = elf_getdata(section, NULL);
     if (data != NULL) len = id_in_notes(data, id);
   }
@@ -108,57 +77,51 @@ static size_t build_id(Elf *elf, uint8_t id[BUILD_ID]) {
 }
 
 /* In the process's view of files, then here: a container has its own. `here`: 0 or 1. False when the file has no build-id. */
-static bool open_debug_file(Elf *elf, pid_t pid, int here, file_t *file) {
+static bool open_debug_file(Elf *elf, pid_t pid, int here, elf_file_t *file) {
   uint8_t id[BUILD_ID];
   char hex[2 * BUILD_ID + 1], path[128];
   size_t len = build_id(elf, id);
   if (len == 0) return false;
   for (size_t i = 0; i < len; i++) snprintf(hex + 2 * i, 3, "%02x", id[i]);
   snprintf(path, sizeof path, "/usr/lib/debug/.build-id/%.2s/%s.debug", hex, hex + 2);
-  *file = read_file(here ? regular_file_open(path) : target_file_open(pid, path));
+  *file = elf_file_open(here ? regular_file_open(path) : target_file_open(pid, path));
   return true;
 }
 
 static bool find_in_debug_file(Elf *elf, pid_t pid, uint64_t address, char *name, size_t size) {
-  file_t file;
+  elf_file_t file;
   bool found = false;
   for (int here = 0; here < 2 && !found; here++) {
     if (!open_debug_file(elf, pid, here, &file)) return false;
-    found = file.elf != NULL && find_symbol(file.elf, address, name, size);
-    close_file(&file);
+    found = file.elf != NULL && find_symbol(&file, address, name, size);
+    elf_file_close(&file);
   }
   return found;
 }
 
 /* -- all functions --------------------------------------------------------------------------------------------------- */
 
-bool elf_each_function(Elf *elf, uint32_t section_type, uint64_t bias, elf_each_t *each, void *context) {
-  GElf_Shdr header;
+bool elf_each_function(const elf_file_t *file, uint32_t section_type, uint64_t bias, elf_each_t *each,
+                       void *context) {
+  Elf64_Sym symbol;
+  const char *name;
   bool any = false;
-  for (Elf_Scn *section = NULL; (section = elf_nextscn(elf, section)) != NULL;) {
-    if (gelf_getshdr(section, &header) == NULL || header.sh_type != section_type) continue;
-    Elf_Data *data = elf_getdata(section, NULL);
-    size_t count = data != NULL && header.sh_entsize > 0 ? header.sh_size / header.sh_entsize : 0;
-    for (size_t i = 0; i < count && i < MOST_SYMBOLS; i++) {
-      GElf_Sym symbol;
-      if (gelf_getsym(data, (int)i, &symbol) == NULL || symbol.st_shndx == SHN_UNDEF ||
-          GELF_ST_TYPE(symbol.st_info) != STT_FUNC)
-        continue;
-      const char *text = elf_strptr(elf, header.sh_link, symbol.st_name);
-      if (text == NULL) continue;
-      each(context, text, symbol.st_value + bias, symbol.st_size);
-      any = true;
-    }
+  elf_table_t *table = elf_table_open(file, section_type);
+  while (table != NULL && elf_table_next(table, &symbol)) {
+    if ((name = elf_table_name(table, &symbol)) == NULL) continue;
+    each(context, name, symbol.st_value + bias, symbol.st_size);
+    any = true;
   }
+  elf_table_close(table);
   return any;
 }
 
 void elf_file(const map_t *map, uint64_t known, pid_t pid, elf_use_t *use, void *context) {
   uint64_t address;
-  file_t file = read_file(target_file_open_mapped(map, pid));
+  elf_file_t file = elf_file_open(target_file_open_mapped(map, pid));
   if (file.elf != NULL && address_in_file(file.elf, known - map->start + map->offset, &address))
-    use(context, file.elf, known - address);
-  close_file(&file);
+    use(context, &file, known - address);
+  elf_file_close(&file);
 }
 
 typedef struct {
@@ -167,14 +130,14 @@ typedef struct {
   void *context;
 } asking_t;
 
-static void use_symbols(void *context, Elf *elf, uint64_t bias) {
+static void use_symbols(void *context, const elf_file_t *file, uint64_t bias) {
   const asking_t *a = context;
-  file_t debug;
-  bool any = elf_each_function(elf, SHT_SYMTAB, bias, a->each, a->context);
+  elf_file_t debug;
+  bool any = elf_each_function(file, SHT_SYMTAB, bias, a->each, a->context);
   for (int here = 0; here < 2 && !any; here++) {
-    if (!open_debug_file(elf, a->pid, here, &debug)) break;
-    any = debug.elf != NULL && elf_each_function(debug.elf, SHT_SYMTAB, bias, a->each, a->context);
-    close_file(&debug);
+    if (!open_debug_file(file->elf, a->pid, here, &debug)) break;
+    any = debug.elf != NULL && elf_each_function(&debug, SHT_SYMTAB, bias, a->each, a->context);
+    elf_file_close(&debug);
   }
 }
 
@@ -204,11 +167,11 @@ static void demangle(char *name, size_t size) {
 bool elf_symbol(const map_t *map, pid_t pid, uint64_t code, char *name, size_t size) {
   char symbol[MOST_MANGLED];
   uint64_t address;
-  file_t file = read_file(target_file_open_mapped(map, pid));
+  elf_file_t file = elf_file_open(target_file_open_mapped(map, pid));
   bool found = file.elf != NULL && address_in_file(file.elf, code - map->start + map->offset, &address) &&
-               (find_symbol(file.elf, address, symbol, sizeof symbol) ||
+               (find_symbol(&file, address, symbol, sizeof symbol) ||
                 find_in_debug_file(file.elf, pid, address, symbol, sizeof symbol));
-  close_file(&file);
+  elf_file_close(&file);
   if (!found) return false;
   demangle(symbol, sizeof symbol);
   snprintf(name, size, "%s", symbol);
