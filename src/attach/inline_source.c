@@ -14,16 +14,23 @@
 #include "name/source.h"
 #include "profile/mem.h"
 
-enum { DEEP = 3 /* includes of includes */, MOST_FILES = 256, MOST_NAME = 256 };
+enum {
+  DEEP = 3, /* includes of includes */
+  MOST_FILES = 256,
+  MOST_BYTES = 32 << 20, /* of all of them */
+  MOST_ENTRIES = 4096,   /* of folders */
+  MOST_NAME = 256
+};
 
 typedef struct {
   const inline_source_t *source;
   pid_t pid; /* whose paths they are */
-  char folder
-      [PATH_MAX]; /* of the main file, with a slash behind, or "": what is included is below it unless it begins with a slash */
-  unsigned files_left; /* to be looked into */
-  unsigned deep;       /* the file that is looked into is included by so many */
-  char *path;          /* what was found */
+  /* of the main file, with a slash behind, or "": what is included is below it unless it begins with a slash */
+  char folder[PATH_MAX];
+  unsigned files_left, entries_left; /* to be looked into, and of folders, for patterns */
+  size_t bytes_left;                 /* of files */
+  unsigned deep;                     /* the file that is looked into is included by so many */
+  char *path;                        /* what was found */
   size_t size;
 } hunt_t;
 
@@ -92,7 +99,8 @@ static bool look_at_includes(hunt_t *h, const char *text, size_t len) {
     if (!whole || blanks == 0 || used == 0 || used == MOST_NAME) continue;
     int wanted = snprintf(pattern, sizeof pattern, "%s%.*s", at[blanks] == '/' ? "" : h->folder, (int)used,
                           at + blanks);
-    if (wanted < (int)sizeof pattern && target_match(h->pid, pattern, look_into, h)) return true;
+    if (wanted < (int)sizeof pattern && target_match(h->pid, pattern, &h->entries_left, look_into, h))
+      return true;
   }
   return false;
 }
@@ -115,6 +123,8 @@ static bool look_into(void *hunt, const char *path) {
   h->files_left--;
   char *text = source_read(target_file_open(h->pid, path), &len);
   if (text == NULL) return false;
+  if (len > h->bytes_left) h->files_left = 0; /* no configuration is so large */
+  h->bytes_left -= len < h->bytes_left ? len : h->bytes_left;
   bool found = is_file(path, h->source->file) && inline_source_text(h->source, text, len) != NULL;
   if (found) snprintf(h->path, h->size, "%s", path);
   if (!found && h->deep < DEEP) {
@@ -169,7 +179,12 @@ static bool look_where_parent_was_told(hunt_t *h, pid_t pid) {
 bool inline_source_find(const inline_source_t *source, pid_t pid, pid_t *whose, char *path, size_t size) {
   static const char *const usual[] = {"/etc/nginx/nginx.conf", "/usr/local/openresty/nginx/conf/nginx.conf",
                                       "/usr/local/nginx/conf/nginx.conf", "/etc/openresty/nginx.conf"};
-  hunt_t h = {.source = source, .files_left = MOST_FILES, .path = path, .size = size};
+  hunt_t h = {.source = source,
+              .files_left = MOST_FILES,
+              .entries_left = MOST_ENTRIES,
+              .bytes_left = MOST_BYTES,
+              .path = path,
+              .size = size};
   h.pid = pid;
   bool found = look_where_parent_was_told(&h, pid) || look_where_told(&h, pid);
   for (size_t i = 0; !found && i < sizeof usual / sizeof usual[0]; i++) found = look_into_main(&h, usual[i]);

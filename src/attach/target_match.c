@@ -14,6 +14,7 @@
 
 typedef struct {
   pid_t pid;
+  unsigned *entries_left;
   target_match_t *each;
   void *context;
   char path[PATH_MAX]; /* what was found so far, with a slash behind, or "" */
@@ -25,6 +26,12 @@ static bool is_pattern(const char *text, size_t len) {
   return false;
 }
 
+static bool take_entry(matching_t *m) {
+  if (*m->entries_left == 0) return false;
+  --*m->entries_left;
+  return true;
+}
+
 static bool match(matching_t *m, size_t used, const char *rest);
 
 /* The entries of the folder that was found, for the first part of the rest. */
@@ -32,7 +39,7 @@ static bool match_entries(matching_t *m, size_t used, const char *rest, size_t l
   char part[NAME_MAX + 1];
   bool done = false;
   const struct dirent *entry;
-  if (len >= sizeof part) return false;
+  if (len >= sizeof part || !take_entry(m)) return false;
   snprintf(part, sizeof part, "%.*s", (int)len, rest);
   int fd = target_file_open_folder(m->pid, used > 0 ? m->path : ".");
   DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
@@ -40,7 +47,7 @@ static bool match_entries(matching_t *m, size_t used, const char *rest, size_t l
     if (fd >= 0) close(fd);
     return false;
   }
-  while (!done && (entry = readdir(folder)) != NULL) {
+  while (!done && take_entry(m) && (entry = readdir(folder)) != NULL) {
     size_t name_len = strlen(entry->d_name);
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
         fnmatch(part, entry->d_name, FNM_PERIOD) != 0 || used + name_len >= sizeof m->path)
@@ -69,7 +76,19 @@ static bool match(matching_t *m, size_t used, const char *rest) {
   return m->each(m->context, m->path);
 }
 
-bool target_match(pid_t pid, const char *pattern, target_match_t *each, void *context) {
-  matching_t m = {.pid = pid, .each = each, .context = context, .path = ""};
-  return match(&m, 0, pattern);
+/* Each opens the folder above it as long as it lasts. */
+static unsigned count_patterns(const char *path) {
+  unsigned count = 0;
+  for (size_t len; *path != '\0'; path += len) {
+    path += strspn(path, "/");
+    len = strcspn(path, "/");
+    count += is_pattern(path, len);
+  }
+  return count;
+}
+
+bool target_match(pid_t pid, const char *pattern, unsigned *entries_left, target_match_t *each,
+                  void *context) {
+  matching_t m = {.pid = pid, .entries_left = entries_left, .each = each, .context = context, .path = ""};
+  return count_patterns(pattern) <= TARGET_MATCH_PARTS && match(&m, 0, pattern);
 }

@@ -127,6 +127,23 @@ END
   pause
   state_is S && ! grep -q woken "printed.$((${#started[@]} - 1))" || fail "the pipe was opened"
 }
+# A configuration file that includes what never ends: folders with links to themselves.
+test_includes_without_end() {
+  local i
+  mkdir tree
+  for ((i = 0; i < 12; i++)); do ln -s . tree/$i; done
+  printf '%s\n' 'include tree/*/*/*/*/*/*/*/*/x;' 'include tree/*/*/*;' 'include tree/*/*/*/x;' >main.conf
+  cat >included.lua <<'END'
+local work = load("return function() while true do end end", "=content_by_lua(other.conf:3)")()
+io.write("ready\n") io.flush()
+coroutine.wrap(work)()
+END
+  start lua5.4 included.lua -c "$PWD/main.conf"
+  until_printed ready
+  status timeout 60 "$luapulse" dump -p "$pid"
+  same "$status" 0 "status of dump: $(cat err)"
+  has out "function <content_by_lua(other.conf:3):1>"
+}
 # most_of PID: KiB of memory that it had at the most, as last seen before its end
 most_of() {
   local line most=0
