@@ -26,6 +26,7 @@ enum {
   FILE_BYTES = 2 << 20,
   RESTING_BYTES = 1 << 19,
   CHUNK = 65536,
+  REGISTERED_BYTES = 64 << 20, /* of the data of one file, for the name of one function */
   SHOWN_CHUNK = 60,
   REGISTERED_NAME = 64
 };
@@ -302,10 +303,11 @@ static bool read_identifier(naming_t *n, const map_t *image, uint64_t at, char *
 static bool find_registered(naming_t *n, const map_t *code_map, uint64_t code, char *name) {
   static uint64_t words[CHUNK / 8];
   const maps_t *maps = &n->target->maps;
+  size_t left = REGISTERED_BYTES;
   for (size_t i = 0; i < maps->count; i++) {
     const map_t *map = &maps->maps[i];
     if (!maps_same_file(map, code_map) || map->executable || !map->readable) continue;
-    for (uint64_t at = map->start; at < map->end; at += CHUNK - 8) {
+    for (uint64_t at = map->start; at < map->end && left >= CHUNK; at += CHUNK - 8, left -= CHUNK) {
       size_t wanted = map->end - at < CHUNK ? (size_t)(map->end - at) : CHUNK;
       size_t got = remote_copy(n->target->remote, words, at, wanted);
       for (size_t k = 1; k < got / 8; k++)

@@ -144,6 +144,19 @@ END
   same "$status" 0 "status of dump: $(cat err)"
   has out "function <content_by_lua(other.conf:3):1>"
 }
+# A library that is mapped as a GiB, for which nothing is stored: what was looked through of it is in the process's memory.
+test_libraries_without_end() {
+  local kilobytes
+  ${CC:-cc} -shared -fPIC $(pkg-config --cflags lua5.4) -o sparse.so "$here/sparse_module.c" || fail "the module does not compile"
+  truncate -s 1G sparse.so
+  start lua5.4 -e "package.loadlib('$PWD/sparse.so', 'wait_mapped')('$PWD/sparse.so')"
+  until_printed ready
+  status "$luapulse" dump -p "$pid"
+  same "$status" 0 "status of dump: $(cat err)"
+  grep -qE '^ +wait_mapped +\[C\] in sparse.so' out || { cat out >&2; fail "it has no name"; }
+  kilobytes=$(sed -n 's/^RssFile:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status")
+  [ "$kilobytes" -lt 262144 ] || fail "$kilobytes KiB were looked through"
+}
 # most_of PID: KiB of memory that it had at the most, as last seen before its end
 most_of() {
   local line most=0
