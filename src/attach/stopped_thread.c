@@ -38,10 +38,16 @@ bool stopped_thread_ask(stopped_thread_t *thread, int *error) {
   return true;
 }
 
-/* The end of a child of this program is for who started it to be told: it is left to be waited for. */
+/* Of a process, and not one of its other threads, which have the same parent. */
+static bool is_first(pid_t tid) {
+  return tgkill(tid, tid, 0) == 0 || errno != ESRCH;
+}
+
+/* The end of a child of this program is for who started it to be told: it is left to be waited for. That of any other thread is nobody's
+ * but its tracer's, and as long as it is not taken the process has not ended. */
 static void bury(pid_t tid) {
   process_stat_t stat;
-  if (process_stat(&stat, tid) && stat.parent == getpid()) return;
+  if (is_first(tid) && process_stat(&stat, tid) && stat.parent == getpid()) return;
   waitpid(tid, NULL, __WALL | WNOHANG);
 }
 

@@ -308,6 +308,17 @@ test_a_program_is_started() {
     [ ! -e out.pb.gz ] || fail "a profile of nothing was written"
   done
 }
+# Threads of a program that was started for the recording, which end as they are being stopped: nobody but the recorder can take their end, and
+# the program has not ended before.
+test_a_program_whose_threads_end() {
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/brief_threads_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  for engine in $(engines); do
+    status timeout -s KILL 60 "$luapulse" record --engine "$engine" -F 3000 -o out.folded -- ./host 3
+    same "$status" 0 "$engine: status of a recording that ends by itself: $(cat err)"
+    has out "threads ended"
+    has err "luapulse: ./host ended with status 0"
+  done
+}
 # Targets that begin and end all the time, some before anybody has seen them.
 # -d SECONDS: the longer, the more each of the 50 has to do
 short_lived() {
