@@ -15,6 +15,7 @@
 #include "attach/collector.h"
 #include "attach/recording.h"
 #include "attach/search.h"
+#include "attach/stopped_thread.h"
 #include "attach/target_file.h"
 #include "profile/mem.h"
 
@@ -25,6 +26,8 @@ enum {
   REFUSALS = 5,               /* another tracer may hold it for a moment */
   LOOKS = 2, /* into targets in one poll: it takes milliseconds, in which the others are not sampled */
   CHILDREN_NS = 10 * 1000000, /* between looks for children */
+  SETTLE_NS =
+      10 * 1000000, /* … and for threads that come to a stop late, and stand still until they are met */
   VMS_NS =
       1000000000,  /* between two looks which VMs of a target are closed, when there is no room for another */
   VMS_SHARE = 500, /* looking for VMs may cost 1/500 of the time */
@@ -471,6 +474,7 @@ static void on_sample(void *context, const engine_sample_t *sample) {
 bool recorder_poll(recorder_t *r, int milliseconds, failure_t *failure) {
   int64_t now = clock_now(), soon = INT64_MAX;
   unsigned looks = LOOKS;
+  if (stopped_threads_settle()) soon = now + SETTLE_NS;
   for (size_t i = 0; i < r->count; i++)
     if (!r->targets[i]->sampled && r->targets[i]->due < soon) soon = r->targets[i]->due;
   if ((r->options.follow || r->options.all) && soon > now + CHILDREN_NS) soon = now + CHILDREN_NS;

@@ -110,25 +110,35 @@ thread_answer_t stopped_thread_await(stopped_thread_t *thread, int64_t patience)
   return answer;
 }
 
+/* False when the kernel does not let go of it: it is not in the stop that it was in, for it is being killed. */
+static bool let_go(stopped_thread_t *thread) {
+  bool ok = ptrace(PTRACE_DETACH, thread->tid, NULL, (void *)(intptr_t)thread->signal) == 0;
+  thread->held = false;
+  thread->signal = 0;
+  return ok;
+}
+
+static void give_up(pid_t tid) {
+  if (given_up_count < GIVEN_UP_MAX && !is_given_up(tid)) given_up[given_up_count++] = tid;
+}
+
 void stopped_thread_release(stopped_thread_t *thread) {
   if (!thread->held) { /* it may have come to stop in the meantime */
     thread_answer_t answer = stopped_thread_check(thread);
-    if (answer == THREAD_RUNS && given_up_count < GIVEN_UP_MAX && !is_given_up(thread->tid))
-      given_up[given_up_count++] = thread->tid;
+    if (answer == THREAD_RUNS) give_up(thread->tid);
     if (answer != THREAD_STOPPED) return;
   }
-  ptrace(PTRACE_DETACH, thread->tid, NULL, (void *)(intptr_t)thread->signal);
-  thread->held = false;
-  thread->signal = 0;
+  if (!let_go(thread)) give_up(thread->tid);
 }
 
-void stopped_threads_settle(void) {
+bool stopped_threads_settle(void) {
   size_t kept = 0;
   for (size_t i = 0; i < given_up_count; i++) {
     stopped_thread_t thread = {.tid = given_up[i]};
     thread_answer_t answer = stopped_thread_check(&thread);
-    if (answer == THREAD_STOPPED) stopped_thread_release(&thread);
-    if (answer == THREAD_RUNS) given_up[kept++] = thread.tid;
+    if (answer == THREAD_RUNS || (answer == THREAD_STOPPED && !let_go(&thread)))
+      given_up[kept++] = thread.tid;
   }
   given_up_count = kept;
+  return kept > 0;
 }

@@ -35,8 +35,9 @@ thread_answer_t stopped_thread_await(stopped_thread_t *thread, int64_t patience)
 /* Lets it go; if it has not stopped yet, as soon as it does. */
 void stopped_thread_release(stopped_thread_t *thread);
 
-/* Lets go what has come to a stop after it was given up; to be called now and then by a program that runs on. */
-void stopped_threads_settle(void);
+/* Lets go what has come to a stop after it was given up; to be called now and then by a program that runs on, for until then it stands still.
+ * True when there is more that has not stopped yet. */
+bool stopped_threads_settle(void);
 
 /* Sleeps until a thread may have stopped, or so long. */
 void stopped_threads_pause(int64_t ns);

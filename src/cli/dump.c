@@ -7,6 +7,7 @@
 
 #include "attach/naming.h"
 #include "attach/snapshot_groups.h"
+#include "attach/stopped_thread.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
 #include "cli/layout_apart.h"
@@ -196,6 +197,7 @@ static bool dump_held(target_t *target, const runtimes_t *runtimes, bool each, s
   target_release(target);
   printing_t printing = {sink, target, runtimes, &snapshot, ok ? naming_open(target, runtimes) : NULL, each};
   ok = printing.naming != NULL;
+  stopped_threads_settle(); /* to read the tables took its time, and so may whoever reads what is printed */
   if (ok) {
     attach_print_head(sink, target);
     print_runtimes(&printing);
@@ -204,6 +206,7 @@ static bool dump_held(target_t *target, const runtimes_t *runtimes, bool each, s
     if (snapshot.cut)
       sink_text(sink, "\n[there is more than is shown: stacks or frames exceed what a dump holds]\n");
   }
+  stopped_threads_settle(); /* there may be other processes to come */
   naming_close(printing.naming);
   snapshot_free(&snapshot);
   return ok || failure_set(failure, "out of memory");

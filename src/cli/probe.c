@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "attach/engine.h"
+#include "attach/stopped_thread.h"
 #include "cli/attach_options.h"
 #include "cli/cli.h"
 #include "cli/layout_apart.h"
@@ -148,7 +149,9 @@ static bool probe_opened(target_t *target, const runtime_options_t *options, sin
     attach_print_head(sink, target);
     for (size_t i = 0; i < runtimes.count; i++) print_runtime(sink, &runtimes.runtimes[i]);
     if (target->stopped.count > 0) print_threads(sink, &target->stopped);
+    stopped_threads_settle();
     print_requirements(sink, &target->process, &runtimes);
+    stopped_threads_settle(); /* to try the engine took its time */
     row(sink, "stopped");
     sink_format(sink, "for %.1f ms, to look\n", target_held_ms(target));
     if (!can_be_profiled(&runtimes)) {

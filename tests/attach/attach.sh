@@ -139,6 +139,19 @@ stack_of() {
     sed -E 's/^ +//; s/ +/ /g; s|[^ ]*/||g'
 }
 
+# start_vfork_host [none]: it has a thread in uninterruptible sleep, $sleeper, which cannot be stopped until the child that it waits for is gone,
+# $child
+start_vfork_host() {
+  [ -e vfork_host ] || ${CC:-cc} $(pkg-config --cflags lua5.4) -o vfork_host "$here/vfork_host.c" $(pkg-config --libs lua5.4) -lpthread || fail "the host does not compile"
+  start ./vfork_host "$@"
+  until_printed ready
+  wait_for eval 'child=$(pgrep -P "$pid")'
+  sleeper=$(ls "/proc/$pid/task" | grep -vx "$pid")
+  wait_for sleeper_is D
+}
+sleeper_is() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/task/$sleeper/stat" 2>/dev/null)" = "$1" ]; }
+sleeper_is_asked() { [ "$(sed -n 's/^TracerPid:\t//p' "/proc/$pid/task/$sleeper/status")" != 0 ]; }
+
 # record ARGUMENTS…: with $engine, into out.pb.gz and out.folded; status as status() has it
 record() { status "$luapulse" record --engine "$engine" -o out.pb.gz -o out.folded "$@"; }
 # recorded ARGUMENTS…: and it must have worked

@@ -83,6 +83,23 @@ test_passing_threads() {
     kill -KILL "$pid"
   done
 }
+# A thread that wakes after it was given up comes to the stop that it was asked for: it is let go then, and not when all is over.
+test_a_thread_that_stops_late() {
+  for engine in $(engines); do
+    start_vfork_host
+    start_recorder -p "$pid" -d 20
+    until_busy 10 # the others were let go
+    sleeper_is_asked || fail "$engine: the thread was not asked to stop"
+    kill -KILL "$child"
+    wait_for eval 'grep -q awake "printed.$((${#started[@]} - 1))" || ! kill -0 $recorder'
+    kill -0 $recorder || fail "$engine: the thread stood still until the recorder ended: $(cat err)"
+    kill -INT $recorder
+    wait $recorder || fail "status: $(cat err)"
+    stacks "work "
+    runs_on
+    kill -KILL "$pid"
+  done
+}
 test_no_lua() {
   for engine in $(engines); do
     start_sleep
