@@ -12,7 +12,8 @@
 
 enum {
   PASSES = 16,         /* over the list of threads, for those that were started meanwhile */
-  PATIENCE_MS = 1000,  /* for threads that do not stop at once */
+  PATIENCE_MS = 1000,  /* for threads that do not stop at once … */
+  SLEEPERS_MS = 30,    /* … and for those in uninterruptible sleep: most disks answer by then */
   POLL_NS = 20 * 1000, /* between looks, at first */
   MOST_POLL_NS = 1000000
 };
@@ -28,21 +29,35 @@ static void drop(stopped_t *stopped, size_t i) {
   stopped->threads[i] = stopped->threads[--stopped->count];
 }
 
+static bool any_held(const stopped_t *stopped) {
+  for (size_t i = 0; i < stopped->count; i++)
+    if (stopped->threads[i].held) return true;
+  return false;
+}
+
+/* It may wake at once or in an hour. If others stand still meanwhile, it is waited for a little; and not once more at each hold. */
+static bool sleeps_on(const stopped_t *stopped, const stopped_thread_t *thread, int64_t now) {
+  process_stat_t stat;
+  bool wait_on = now < stopped->since + (int64_t)SLEEPERS_MS * 1000000 || !any_held(stopped);
+  if (wait_on && !thread->asked_before) return false;
+  return process_stat_of_thread(&stat, stopped->pid, thread->tid) && stat.state == 'D';
+}
+
 /* Waits until those from `first` on have stopped, or patience ends. */
 static void await(stopped_t *stopped, size_t first) {
-  int64_t end = clock_now() + (int64_t)PATIENCE_MS * 1000000, pause = POLL_NS;
-  for (bool waiting = true; waiting;) {
+  int64_t now = clock_now(), end = now + (int64_t)PATIENCE_MS * 1000000, pause = POLL_NS;
+  for (bool waiting = true; waiting; now = clock_now()) {
     waiting = false;
     for (size_t i = first; i < stopped->count;) {
       stopped_thread_t *thread = &stopped->threads[i];
       thread_answer_t answer = thread->held ? THREAD_STOPPED : stopped_thread_check(thread);
-      waiting |= answer == THREAD_RUNS;
+      waiting |= answer == THREAD_RUNS && !sleeps_on(stopped, thread, now);
       if (answer == THREAD_GONE)
         drop(stopped, i);
       else
         i++;
     }
-    if (waiting && clock_now() > end) return;
+    if (waiting && now > end) return;
     if (waiting) stopped_threads_pause(pause);
     if (pause < MOST_POLL_NS) pause += pause / 4;
   }

@@ -30,9 +30,13 @@ static bool is_given_up(pid_t tid) {
 }
 
 bool stopped_thread_ask(stopped_thread_t *thread, int *error) {
-  if (ptrace(PTRACE_SEIZE, thread->tid, NULL, NULL) != 0 && !(errno == EPERM && is_given_up(thread->tid))) {
-    *error = errno;
-    return false;
+  if (ptrace(PTRACE_SEIZE, thread->tid, NULL, NULL) != 0) {
+    int why = errno;
+    thread->asked_before = why == EPERM && is_given_up(thread->tid);
+    if (!thread->asked_before) {
+      *error = why;
+      return false;
+    }
   }
   ptrace(PTRACE_INTERRUPT, thread->tid, NULL, NULL); /* fails when it is gone: the wait says so */
   return true;

@@ -20,6 +20,7 @@ typedef struct {
   char state;              /* of the scheduler, before it was stopped: R, S, D, T …; '?' */
   bool stopped;            /* registers are known; false: it did not stop in time */
   bool held;               /* it stands still now */
+  bool asked_before;       /* and had not stopped until now */
   int signal;              /* to be delivered when it is let go, 0: none */
   walk_registers_t registers;
 } stopped_thread_t;

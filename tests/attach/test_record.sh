@@ -100,6 +100,30 @@ test_a_thread_that_stops_late() {
     kill -KILL "$pid"
   done
 }
+# gaps: how long the process started last had no processor, in ms, each time that it was a tenth of a second or more
+gaps() { awk '$1 == "gap" { sum += $2 } END { print sum + 0 }' "printed.$((${#started[@]} - 1))"; }
+# Such a thread is not waited for long while the others stand still, nor at every look. On a busy machine they may have no processor for other reasons:
+# of some times one has to be good.
+test_the_others_do_not_wait_for_a_thread_that_does_not_stop() {
+  local what tries all
+  for engine in $(engines); do
+    for what in none lua; do
+      all=
+      for tries in 1 2 3; do
+        start_vfork_host $what
+        status timeout 15 "$luapulse" record --engine "$engine" -p "$pid" -d 1 -o out.folded
+        all+=" $(gaps)"
+        [ "$(gaps)" -lt 500 ] && break
+        kill -KILL "$pid"
+      done
+      [ "$(gaps)" -lt 500 ] || fail "$engine, $what: ms that the process stood still:$all; $(cat err)"
+      [ $what = none ] || stacks "work "
+      [ $what = lua ] || has err "luapulse record: no Lua that can be read in process $pid (vfork_host): "
+      runs_on
+      kill -KILL "$pid"
+    done
+  done
+}
 test_no_lua() {
   for engine in $(engines); do
     start_sleep
