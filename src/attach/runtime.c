@@ -7,12 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attach/clock.h"
 #include "attach/runtime_check.h"
 #include "attach/target_file.h"
 #include "profile/mem.h"
 
 /* A thread may be stopped where its frames are being made: then it is looked at again, a little later. */
 enum { ATTEMPTS = 6, PAUSE_US = 1500 };
+enum { OBJECTS_NS = 5 * 1000000 /* of a hold may go by with following the lists of objects of idle VMs */ };
 
 typedef struct {
   const layout_t *layout;
@@ -26,6 +28,8 @@ typedef struct {
   const runtime_options_t *options;
   candidate_t candidates[VMS_LAYOUTS];
   size_t count;
+  check_long_t *too_long; /* for each candidate */
+  int64_t until;          /* when enough of this hold has gone by */
 } choice_t;
 
 /* -- candidates -------------------------------------------------------------------------------------------------- */
@@ -130,7 +134,9 @@ static void try_layout(choice_t *choice, const candidate_t *candidate, size_t in
                    .layout = candidate->layout,
                    .strict = how != TRY_LENIENTLY,
                    .patient = patient,
-                   .vms = runtime->vms};
+                   .vms = runtime->vms,
+                   .too_long = &choice->too_long[index],
+                   .until = choice->until};
   if (how == TRY_MEMORY ? !check_in_memory(&check, mains, main_count) : !check_running(&check)) {
     note_tried(runtime, candidate->layout, check.why, how == TRY_MEMORY && main_count == 0);
     return;
@@ -149,6 +155,7 @@ static void try_layout(choice_t *choice, const candidate_t *candidate, size_t in
 }
 
 static void try_all(choice_t *choice, try_t how, bool patient) {
+  choice->until = clock_now() + OBJECTS_NS;
   for (size_t i = 0; i < choice->count; i++) {
     const candidate_t *candidate = &choice->candidates[i];
     if (choice->all->runtimes[candidate->runtime].layout == NULL)
@@ -179,6 +186,8 @@ static bool hold_and_try(choice_t *choice, failure_t *failure) {
     if (runtimes_any(choice->all) || last || choice->count == 0) return true;
     target_release(choice->target);
     nanosleep(&pause, NULL);
+    for (size_t i = 0; i < choice->count; i++)
+      check_follow(choice->target, choice->candidates[i].layout, &choice->too_long[i]);
   }
 }
 
@@ -200,7 +209,11 @@ bool runtimes_decide(runtimes_t *all, target_t *target, const runtime_options_t 
   if (all->count == 0) return true; /* nothing to look for: it runs on */
   list_candidates(&choice);
   look_for_vms(&choice);
-  return hold_and_try(&choice, failure);
+  choice.too_long = mem_alloc(VMS_LAYOUTS * sizeof *choice.too_long);
+  if (choice.too_long == NULL) return failure_set(failure, "out of memory");
+  bool ok = hold_and_try(&choice, failure);
+  mem_free(choice.too_long);
+  return ok;
 }
 
 void runtimes_look_again(runtimes_t *all, target_t *target) {

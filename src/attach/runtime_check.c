@@ -11,7 +11,6 @@
 
 enum {
   VMS_ON_A_STACK = 8,
-  PROTOS = 256, /* of an idle VM looked at */
   MOST_LINES = 1 << 26,
   MOST_SOURCE = 1 << 28,
   REGISTRY_NODES = 1 << 16,
@@ -172,16 +171,35 @@ static bool look_at_proto(void *context, uint64_t object) {
   return protos->ok && --protos->left > 0;
 }
 
+/* False when one is at odds. */
+static bool check_protos(check_t *check, uint64_t global, uint64_t main, objects_end_t *end) {
+  target_t *target = check->target;
+  check_long_t *too_long = check->too_long;
+  protos_t protos = {check, CHECK_PROTOS, true};
+  uint8_t type = vms_type_proto(check->layout);
+  uint64_t count;
+  if (too_long->main == main && too_long->count > 0) {
+    *end = OBJECTS_ALL;
+    for (size_t i = 0; i < too_long->count && protos.ok; i++)
+      if (vms_is_object(target, check->layout, global, type, too_long->protos[i])) /* not collected since */
+        look_at_proto(&protos, too_long->protos[i]);
+    return protos.ok;
+  }
+  *end = vms_objects_until(target, check->layout, global, type, &count, look_at_proto, &protos, check->until);
+  bool in_vain = too_long->followed && too_long->count == 0;
+  if (*end == OBJECTS_CUT && (too_long->main == 0 || (in_vain && main > too_long->main)))
+    *too_long = (check_long_t){.main = main};
+  return protos.ok;
+}
+
 static bool check_idle(check_t *check, uint64_t main) {
   target_t *target = check->target;
-  uint64_t global, count;
-  protos_t protos = {check, PROTOS, true};
+  uint64_t global;
+  objects_end_t end;
   unsigned before = check->functions;
   if (!vms_check_main(target, main, &global)) return at_odds(check, "what looked like a VM was none");
   if (!check_vm(check, global, main)) return false;
-  objects_end_t end = vms_objects(target, check->layout, global, vms_type_proto(check->layout), &count,
-                                  look_at_proto, &protos);
-  if (!protos.ok) return false;
+  if (!check_protos(check, global, main, &end)) return false;
   walk_state_t state;
   if (!walk_state(target->walk, main, WALK_GUESS, &state) ||
       walk_frames_of(target->walk, &state, false) != WALK_OK)
@@ -191,10 +209,30 @@ static bool check_idle(check_t *check, uint64_t main) {
   if (end == OBJECTS_UNKNOWN)
     return at_odds(check, "no Lua runs now, and the layout does not say where objects are");
   if (end == OBJECTS_BROKEN) return at_odds(check, "the list of objects leads nowhere");
+  if (end == OBJECTS_CUT && !check->patient)
+    return at_odds(check, "no Lua runs now, and there are too many objects to look through at once");
   if (check->functions == before)
     return at_odds(check, "no Lua runs now, and there is no function among the VM's objects");
   vms_add(check->vms, global, main, 0);
   return true;
+}
+
+static bool keep_proto(void *context, uint64_t object) {
+  check_long_t *too_long = context;
+  too_long->protos[too_long->count++] = object;
+  return too_long->count < CHECK_PROTOS;
+}
+
+void check_follow(target_t *target, const layout_t *layout, check_long_t *too_long) {
+  uint64_t global, count;
+  if (too_long->main == 0 || (too_long->followed && too_long->count == 0)) return;
+  remote_forget(target->remote);
+  target_aim(target, layout, NULL);
+  too_long->followed = true;
+  too_long->count = 0;
+  if (vms_check_main(target, too_long->main, &global))
+    vms_objects(target, layout, global, vms_type_proto(layout), &count, keep_proto, too_long);
+  remote_forget(target->remote);
 }
 
 bool check_running(check_t *check) {

@@ -12,7 +12,8 @@ enum {
   CHUNK = 1 << 16,       /* as much as stays in a cache between the copy and the search */
   OVERLAP = 256,         /* of lua_State, up to the last field looked at */
   LEAST_VM_BYTES = 2048, /* a VM that was closed has less: its own state only */
-  OBJECTS_SECONDS = 1    /* a list of objects may be followed so long */
+  OBJECTS_SECONDS = 1,   /* a list of objects may be followed so long */
+  OBJECT_HEAD = 24       /* more than where the type and the mark of an object stand */
 };
 static const uint64_t most_bytes = (uint64_t)1 << 30; /* of writable memory looked through */
 
@@ -282,21 +283,38 @@ objects_end_t vms_objects(target_t *target, const layout_t *layout, uint64_t glo
   return vms_objects_until(target, layout, global, type, count, each, context, end);
 }
 
+/* The colours of what a collection did not reach. False when the mark cannot be read, or is none. */
+static bool read_dead(target_t *target, const objects_t *o, uint8_t *dead) {
+  uint8_t white;
+  if (!walk_read(&target->remote->memory, &white, o->white, 1, WALK_GUESS)) return false;
+  *dead = o->whites & (uint8_t)~white;
+  return (white & o->whites) != 0; /* it always is one of the two */
+}
+
+/* Its first bytes, with type and mark. */
+static bool read_head(target_t *target, const objects_t *o, uint64_t at, uint8_t *bytes) {
+  uint32_t len = (o->type > o->marked ? o->type : o->marked) + 1; /* no object is smaller */
+  return (at & 3) == 0 && walk_read(&target->remote->memory, bytes, at, len, WALK_GUESS);
+}
+
+bool vms_is_object(target_t *target, const layout_t *layout, uint64_t global, uint8_t type, uint64_t object) {
+  objects_t o;
+  uint8_t bytes[OBJECT_HEAD], dead;
+  return objects_of(layout, global, &o) && read_dead(target, &o, &dead) &&
+         read_head(target, &o, object, bytes) && bytes[o.type] == type && (bytes[o.marked] & dead) == 0;
+}
+
 objects_end_t vms_objects_until(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
                                 uint64_t *count, objects_each_t *each, void *context, int64_t end) {
-  walk_memory_t *memory = &target->remote->memory;
   objects_t o;
-  uint8_t bytes[24], white;
+  uint8_t bytes[OBJECT_HEAD], dead;
   *count = 0;
   if (!objects_of(layout, global, &o)) return OBJECTS_UNKNOWN;
-  if (!walk_read(memory, bytes, o.head, o.pointer, WALK_GUESS) ||
-      !walk_read(memory, &white, o.white, 1, WALK_GUESS))
+  if (!walk_read(&target->remote->memory, bytes, o.head, o.pointer, WALK_GUESS) ||
+      !read_dead(target, &o, &dead))
     return OBJECTS_BROKEN;
-  if ((white & o.whites) == 0) return OBJECTS_BROKEN; /* it always is one of the two */
-  uint8_t dead = o.whites & (uint8_t)~white;
-  uint32_t head = (o.type > o.marked ? o.type : o.marked) + 1; /* no object is smaller */
   for (uint64_t at = bytes_ref(bytes, 0, o.pointer); at != 0; at = bytes_ref(bytes, 0, o.pointer)) {
-    if ((at & 3) != 0 || !walk_read(memory, bytes, at, head, WALK_GUESS)) return OBJECTS_BROKEN;
+    if (!read_head(target, &o, at, bytes)) return OBJECTS_BROKEN;
     if (bytes[o.type] == type && (bytes[o.marked] & dead) == 0 && !each(context, at)) return OBJECTS_ALL;
     if ((++*count & 127) == 0 && clock_now() > end) return OBJECTS_CUT;
   }

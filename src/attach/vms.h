@@ -70,13 +70,16 @@ typedef enum {
   OBJECTS_CUT      /* it is longer than there is time for */
 } objects_end_t;
 
-/* Calls `each` for every live object of the VM that is of this type until it returns false. The process is held. */
+/* Calls `each` for every live object of the VM that is of this type until it returns false. The process is held; else what is seen may be
+ * no more, or never have been. */
 typedef bool objects_each_t(void *context, uint64_t object);
 objects_end_t vms_objects(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
                           uint64_t *count, objects_each_t *each, void *context);
 /* The same, until `end` at most: CLOCK_MONOTONIC, ns. */
 objects_end_t vms_objects_until(target_t *target, const layout_t *layout, uint64_t global, uint8_t type,
                                 uint64_t *count, objects_each_t *each, void *context, int64_t end);
+/* Whether a live object of this type is there, as it was when the list was followed. */
+bool vms_is_object(target_t *target, const layout_t *layout, uint64_t global, uint8_t type, uint64_t object);
 uint8_t vms_type_thread(const layout_t *layout);
 uint8_t vms_type_proto(const layout_t *layout);
 

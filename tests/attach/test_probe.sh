@@ -43,6 +43,24 @@ test_every_runtime() {
     has out "ptrace"
   done
 }
+# Its functions are searched for while it runs, where they are behind more objects than can be looked through quickly: dump, which
+# has to look at all of them while it is held, says how long that takes. A busy machine may make a hold longer: the shortest counts.
+test_an_idle_host_with_a_large_heap() {
+  local i probed dumped
+  shortest() { # COMMAND, of three
+    for i in 1 2 3; do
+      "$luapulse" "$1" -p "$pid" >out 2>err || fail "status of $1: $(cat err)"
+      sed -nE 's/^ *stopped +for ([0-9.]+) ms.*/\1/p' out
+    done | sort -n | head -n 1
+  }
+  ${CC:-cc} $(pkg-config --cflags lua5.4) -o host "$here/large_heap_host.c" $(pkg-config --libs lua5.4) || fail "the host does not compile"
+  start ./host 2000000
+  until_printed ready
+  probed=$(shortest probe)
+  grep -qE "^  because +no Lua function is at work now; [1-9][0-9]* functions in the VM's memory with source and lines in order$" out || fail "why: $(cat out)"
+  dumped=$(shortest dump)
+  awk "BEGIN { exit !($probed * 4 < $dumped) }" || fail "stopped for $probed ms by probe, and for $dumped ms by dump"
+}
 # A host that is not in Lua at the moment: its VM is found in memory, and its coroutines.
 test_idle_hosts() {
   local version jit
