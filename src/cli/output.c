@@ -41,12 +41,16 @@ static bool expand(const char *name, pid_t pid, time_t when, char *path) {
   return true;
 }
 
-static bool has_time(const char *name) {
+static bool has_sign(const char *name, char sign) {
   for (; *name != '\0'; name++) {
-    if (*name == '%' && name[1] == 't') return true;
+    if (*name == '%' && name[1] == sign) return true;
     if (*name == '%' && name[1] != '\0') name++;
   }
   return false;
+}
+
+static const format_t *format_of(const output_t *output, const char *path) {
+  return output->format != NULL ? output->format : format_for_path(path);
 }
 
 bool output_check(output_t *output, bool repeated, failure_t *failure) {
@@ -66,7 +70,7 @@ bool output_check(output_t *output, bool repeated, failure_t *failure) {
           "the name '%s' tells no format: end it in .pb.gz, .html, .folded, .speedscope.json, .callgrind, "
           ".trace.json or .txt, or say -f",
           name);
-    if (repeated && !has_time(name))
+    if (repeated && !has_sign(name, 't'))
       return failure_set(
           failure, "with --interval the name '%s' needs %%t in it, or each profile would replace the last",
           name);
@@ -74,12 +78,36 @@ bool output_check(output_t *output, bool repeated, failure_t *failure) {
   return true;
 }
 
+/* Before the profile is there. */
+static bool is_known(const char *name, pid_t pid) {
+  return !has_sign(name, 't') && (pid != OUTPUT_UNKNOWN || !has_sign(name, 'p'));
+}
+
+bool output_reachable(const output_t *output, pid_t pid, failure_t *failure) {
+  char path[PATH_MAX];
+  for (size_t i = 0; i < output->count; i++) {
+    const char *name = output->names[i], *slash = strrchr(name, '/');
+    bool known = is_known(name, pid);
+    if (!known && slash != NULL && memchr(name, '%', (size_t)(slash - name)) != NULL)
+      continue; /* neither is the directory */
+    if (!file_check(known && expand(name, pid, 0, path) ? path : name, known, failure)) return false;
+  }
+  return true;
+}
+
+bool output_has_format(const output_t *output, const char *format) {
+  char path[PATH_MAX];
+  for (size_t i = 0; i < output->count; i++)
+    if (expand(output->names[i], 1, 0, path) && strcmp(format_of(output, path)->name, format) == 0)
+      return true;
+  return false;
+}
+
 bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, time_t when,
                   char *path, failure_t *failure) {
   if (!expand(output->names[i], pid, when, path))
     return failure_set(failure, "the name '%s' is too long", output->names[i]);
-  const format_t *format = output->format != NULL ? output->format : format_for_path(path);
-  return format_write_file(profile, format, path, failure);
+  return format_write_file(profile, format_of(output, path), path, failure);
 }
 
 /* A format's line, with the names as a shell reads them: they can be copied. */
@@ -101,6 +129,6 @@ void output_suggest(const output_t *output, pid_t pid, time_t when) {
   for (size_t i = 0; i < output->count; i++) {
     char path[PATH_MAX];
     if (!expand(output->names[i], pid, when, path) || strcmp(path, "-") == 0) continue;
-    say_use(output->format != NULL ? output->format : format_for_path(path), path);
+    say_use(format_of(output, path), path);
   }
 }

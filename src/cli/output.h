@@ -9,7 +9,11 @@
 
 #include "format/format.h"
 
-enum { OUTPUT_MAX = 16, OUTPUT_ALL = 0 /* as a process: the profile is of all there are */ };
+enum {
+  OUTPUT_MAX = 16,
+  OUTPUT_ALL = 0 /* as a process: the profile is of all there are */,
+  OUTPUT_UNKNOWN = -1
+};
 
 typedef struct {
   const char *names[OUTPUT_MAX]; /* as the user wrote them */
@@ -21,6 +25,10 @@ bool output_add(output_t *output, const char *name, failure_t *failure);
 /* Fills in the default names when there are none; refuses names without a format, unknown % signs, and with
  * `repeated` names that have no %t: each profile would replace the last. */
 bool output_check(output_t *output, bool repeated, failure_t *failure);
+/* Whether the files can be made, as far as it can be told before there is a profile. `pid` may be OUTPUT_UNKNOWN. */
+bool output_reachable(const output_t *output, pid_t pid, failure_t *failure);
+/* Whether one of the files is in this format. After output_check(). */
+bool output_has_format(const output_t *output, const char *format);
 /* Writes the profile to the i-th file. `path` receives its name (PATH_MAX bytes). */
 bool output_write(const output_t *output, size_t i, const profile_t *profile, pid_t pid, time_t when,
                   char *path, failure_t *failure);

@@ -86,6 +86,12 @@ static bool read_option(record_t *r, int option, char **argv, int *status) {
   }
 }
 
+/* What %p stands for, as far as it is known before a program is started. */
+static pid_t told_process(const record_t *r) {
+  if (r->live.all) return OUTPUT_ALL;
+  return r->live.pids.count > 0 ? r->live.pids.pids[0] : OUTPUT_UNKNOWN;
+}
+
 /* True to go on; otherwise *status is what to exit with. */
 static bool read_options(record_t *r, int argc, char **argv, int *status) {
   static const struct option longs[] = {
@@ -113,6 +119,10 @@ static bool read_options(record_t *r, int argc, char **argv, int *status) {
     return refuse(status, cli_usage("record", "what to record is missing: -p PID, --all, or -- PROGRAM"));
   if (!output_check(&r->output, false, &failure))
     return refuse(status, cli_usage("record", "%s", failure.text));
+  if (output_has_format(&r->output, "chrome"))
+    return refuse(status, cli_usage("record", "a timeline is made of every call, by luapulse run --trace"));
+  if (!output_reachable(&r->output, told_process(r), &failure))
+    return refuse(status, cli_failed("record", "%s", failure.text));
   return true;
 }
 
@@ -220,8 +230,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else
-    ok = write_all(r, profile, r->live.all ? OUTPUT_ALL : r->live.pids.pids[0], when) && ok &&
-         counts.failed == 0;
+    ok = write_all(r, profile, told_process(r), when) && ok && counts.failed == 0;
   profile_free(profile);
   recorder_free(recorder);
   return ok ? STATUS_OK : STATUS_FAILED;

@@ -315,6 +315,10 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
   if (!check_features(run, mib != 0, status) || !check_tracing(run, status)) return false;
   if (!output_check(&run->output, run->interval > 0, &failure))
     return refuse(status, cli_usage("run", "%s", failure.text));
+  if (!output_reachable(&run->output, OUTPUT_UNKNOWN, &failure)) {
+    cli_failed("run", "%s", failure.text);
+    return refuse(status, STATUS_NO_PROFILE);
+  }
   return true;
 }
 

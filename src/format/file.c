@@ -78,6 +78,16 @@ static bool open_directory(replacing_t *r) {
   return true;
 }
 
+bool file_check(const char *path, bool named, failure_t *failure) {
+  replacing_t r = {.path = path, .directory = -1, .fd = -1, .failure = failure};
+  if (strcmp(path, "-") == 0) return true;
+  bool ok = open_directory(&r) && (!named || check_target(&r));
+  if (ok && faccessat(r.directory, ".", W_OK | X_OK, AT_EACCESS) != 0)
+    ok = fail(&r, "its directory cannot be written to");
+  if (r.directory >= 0) close(r.directory);
+  return ok;
+}
+
 static bool open_temporary(replacing_t *r) {
   for (int i = 0; i < TEMPORARY_TRIES; i++) {
     uint64_t number;

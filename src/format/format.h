@@ -31,6 +31,10 @@ const format_t *format_for_path(const char *path); /* by the longest matching ex
 bool format_write_file(const profile_t *profile, const format_t *format, const char *path,
                        failure_t *failure);
 
+/* Whether a file could be made there now, with the reason why not: before the work is done that is to be written to it. `named`: that is
+ * its name; otherwise the name in the directory is not known yet. What the disk has room for is not asked. */
+bool file_check(const char *path, bool named, failure_t *failure);
+
 /* The same discipline for any bytes. */
 bool file_replace(const char *path, void (*write)(void *context, sink_t *sink), void *context,
                   failure_t *failure);

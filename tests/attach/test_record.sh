@@ -411,6 +411,22 @@ luapulse record: nothing was recorded: nothing is written" "message"
   grep -q "ptrace_scope" err || { same "$status" 0 "status: $(cat err)" && [ -s out.folded ]; } || fail "$(cat err)"
   kill -KILL "$pid"
 }
+# Before anything is recorded: what was, would be lost.
+test_outputs_that_cannot_be() {
+  local name
+  mkdir folder.html
+  start_split lua5.4 -- plain
+  for name in no/p.html no/p.%p.html folder.html /dev/full; do
+    status timeout 60 "$luapulse" record -p "$pid" -f html -o p.html -o $name # with no end of its own
+    same "$status" 1 "status with $name"
+    has err "luapulse record: ${name/\%p/$pid}: "
+    lacks err "recording"
+    [ ! -e p.html ] || fail "a file was written with $name"
+  done
+  status "$luapulse" record -f html -o no/p.html -- lua5.4 -e 'print "it ran"'
+  same "$status$(cat out)" 1 "status, and output of a program"
+  kill -KILL "$pid"
+}
 test_usage() {
   has_help record
   usage() { misused record "$@"; }
@@ -422,6 +438,8 @@ test_usage() {
   usage "either processes (-p, --all) or a program to run, not both: 'lua5.4' is one too many" -p 1 -- lua5.4
   usage "there is no format 'x'" -f x -p 1
   usage "the name 'x' tells no format" -o x -p 1
+  usage "a timeline is made of every call, by luapulse run --trace" -o x.trace.json -p 1
+  usage "a timeline is made of every call, by luapulse run --trace" -f chrome -p 1
 }
 
 attach_main "$@"

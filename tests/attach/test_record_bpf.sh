@@ -159,6 +159,7 @@ test_what_is_missing_is_named() {
   needs_bpf
   local paranoid
   paranoid=$(cat /proc/sys/kernel/perf_event_paranoid)
+  chmod 777 . # what cannot be written is said before
   cp "$luapulse" ./luapulse
   start lua5.4 "$here/split.lua" plain
   until_printed ready
@@ -184,12 +185,12 @@ luapulse: 0 samples of 0 processes, 0 lost, 0 unattributed
 luapulse record: nothing was recorded: nothing is written" "message without CAP_SYS_PTRACE"
   [ ! -e none.pb.gz ] || fail "a file was written without CAP_SYS_PTRACE"
   # chosen automatically, and said
-  status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 0.2 -o /dev/null -f folded
+  status with_capabilities ,+sys_ptrace ./luapulse record -p "$pid" -d 0.2 -o - -f folded
   has err "with engine ptrace"
-  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid -d 0.2 -o /dev/null -f folded"
+  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -p $pid -d 0.2 -o - -f folded"
   # of a program that is started no right to read it is missing
-  status with_capabilities "" ./luapulse record -o /dev/null -f folded -- lua5.4 -e 'print("it is", 1)'
-  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -o /dev/null -f folded -- lua5.4 -e 'print(\"it is\", 1)'"
+  status with_capabilities "" ./luapulse record -o - -f folded -- lua5.4 -e 'print("it is", 1)'
+  has err "not with engine bpf: CAP_BPF and CAP_PERFMON are missing: no BPF program can be loaded (perf_event_paranoid is $paranoid); run: sudo luapulse record -o - -f folded -- lua5.4 -e 'print(\"it is\", 1)'"
 }
 test_deep_stacks_are_cut() {
   needs_bpf

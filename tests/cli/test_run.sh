@@ -1,5 +1,6 @@
 # luapulse run: the profile is there however the program ends, and the program is left alone.
 source "$(dirname "$0")/cli.sh"
+source "$root/tests/conditions.sh"
 burn=$root/tests/cli/burn.lua
 RUNTIMES=$all_runtimes
 
@@ -275,12 +276,38 @@ test_refusals() {
   echo text >plain.txt
   refused 125 "not a Lua interpreter" -o p.html -- ./plain.txt
 }
-test_unwritable_output_is_an_error_after_the_run() {
-  status "$luapulse" run -o no/such/folder/p.html -- lua5.4 "$burn" 0.1
+# What can be known of a file before there is a profile is said before the program has begun.
+test_unwritable_output_is_an_error_before_the_run() {
+  local name
+  mkdir folder.html locked
+  mkfifo pipe.html
+  for name in no/such/folder/p.html no/such/folder/p.%p.html folder.html ./ pipe.html /dev/full; do
+    status "$luapulse" run -f html -o p.html -o $name -- lua5.4 "$burn" 0.1
+    same "$status" 125 "status with $name"
+    same "$(cat out)" "" "output of the program with $name"
+    has err "luapulse run: $name: "
+    [ ! -e p.html ] || fail "a file was written with $name"
+  done
+  # a directory whose name is known when it ends
+  status "$luapulse" run -o 'no/%p/p.html' -- lua5.4 "$burn" 0.1
+  same "$(cat out)" out "output of the program"
+  same "$status" 125 "status"
+  not_root && nobody() { "$@"; } || nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all --inh-caps -all "$@"; }
+  chmod 755 . && chmod 555 locked
+  cp -r "$luapulse" "$root/$BUILD/lua" . # where nobody else can go, it could not be run
+  status nobody ./luapulse run -o locked/p.html -- lua5.4 -e 'print "it ran"'
+  same "$status" 125 "status without permission: $(cat err)"
+  same "$(cat out)" "" "output of the program without permission"
+  has err "locked/p.html: its directory cannot be written to: Permission denied"
+}
+test_output_that_becomes_unwritable_is_an_error_after_the_run() {
+  mkdir folder
+  status "$luapulse" run -o folder/p.html -- lua5.4 -e 'os.remove "folder" print "out"'
   same "$status" 125 status
   same "$(cat out)" out "output of the program"
-  has err "no/such/folder"
-  status "$luapulse" run -o no/such/folder/p.html -- lua5.4 "$burn" 0.1 exit
+  has err "folder/p.html"
+  mkdir folder
+  status "$luapulse" run -o folder/p.html -- lua5.4 -e 'os.remove "folder" os.exit(7)'
   same "$status" 7 "the program's own status comes first"
 }
 test_module_missing_for_that_lua() {
