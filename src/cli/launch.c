@@ -80,6 +80,7 @@ bool launch_program(child_t *child, char **argv, const launch_steps_t *steps, in
   if (child->pid == 0) {
     close(gate[1]);
     await_end(gate[0]);
+    signal(SIGPIPE, child->old_pipe);
     sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
     if (steps->inside != NULL) steps->inside(steps->context);
     become_program(argv, report[1]);
@@ -122,6 +123,7 @@ bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int t
   sigdelset(&all, SIGTTIN);
   sigdelset(&all, SIGTTOU);
   sigprocmask(SIG_BLOCK, &all, &child->old_mask);
+  child->old_pipe = signal(SIGPIPE, SIG_IGN);
   return launch_program(child, argv, &(launch_steps_t){activate, NULL, &activation}, exec_error, failure);
 }
 
@@ -144,8 +146,9 @@ bool launch_wait(child_t *child, unsigned seconds) {
     struct timespec timeout = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
     siginfo_t info;
     int number = sigtimedwait(&all, &info, &timeout);
-    /* from a process (kill), not from the kernel (Ctrl-C reaches the whole foreground group) */
-    if (number > 0 && number != SIGCHLD && info.si_code <= 0 && info.si_pid != child->pid)
+    /* from a process (kill), not from the kernel (Ctrl-C reaches the whole foreground group), nor by our own messages, which nobody reads */
+    if (number > 0 && number != SIGCHLD && info.si_code <= 0 && info.si_pid != child->pid &&
+        info.si_pid != getpid())
       kill(child->pid, number);
   }
 }

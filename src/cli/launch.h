@@ -14,6 +14,7 @@ typedef struct {
   pid_t pid;
   int wait_status; /* of waitpid(), once it has ended */
   sigset_t old_mask;
+  void (*old_pipe)(int); /* what SIGPIPE did before, and does in the program */
 } child_t;
 
 /* Starts argv with the module activated through the interpreter's start-up variable; tables_fd reaches the
@@ -29,7 +30,7 @@ typedef struct {
   void *context;
 } launch_steps_t;
 
-/* Starts argv as it is, with the signals child->old_mask has blocked. */
+/* Starts argv as it is, with the signals child->old_mask has blocked, and child->old_pipe. */
 bool launch_program(child_t *child, char **argv, const launch_steps_t *steps, int *exec_error,
                     failure_t *failure);
 

@@ -139,6 +139,8 @@ void live_catch_signals(bool hasty) {
   struct sigaction action = {.sa_handler = on_end}; /* system calls are not restarted: a poll ends */
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGHUP, &action, NULL);
+  struct sigaction hangup;
+  if (sigaction(SIGHUP, NULL, &hangup) != 0 || hangup.sa_handler != SIG_IGN) /* as nohup leaves it */
+    sigaction(SIGHUP, &action, NULL);
   signal(SIGCHLD, SIG_DFL); /* ignored, it would not tell of stops */
 }

@@ -29,6 +29,7 @@ typedef struct {
   bool quiet;
   char **program; /* NULL: processes that run already */
   record_status_t status;
+  void (*old_pipe)(int); /* what SIGPIPE did before */
 } record_t;
 
 static const char help[] =
@@ -166,15 +167,25 @@ static bool watch(record_t *r, recorder_t *recorder, failure_t *failure) {
   return true;
 }
 
-static bool write_all(const record_t *r, const profile_t *profile, pid_t pid, time_t when) {
+static bool write_one(const record_t *r, size_t i, const profile_t *profile, pid_t pid, time_t when) {
+  char path[PATH_MAX];
   failure_t failure = {""};
+  if (!output_write(&r->output, i, profile, pid, when, path, &failure))
+    return cli_failed("record", "%s", failure.text) == STATUS_OK;
+  if (!r->quiet) cli_say("written to %s", path);
+  return true;
+}
+
+/* Standard output comes last: who reads it may end us, as it ends other commands. */
+static bool write_all(const record_t *r, const profile_t *profile, pid_t pid, time_t when) {
   bool all = true;
+  for (size_t i = 0; i < r->output.count; i++)
+    if (strcmp(r->output.names[i], "-") != 0) all = write_one(r, i, profile, pid, when) && all;
   for (size_t i = 0; i < r->output.count; i++) {
-    char path[PATH_MAX];
-    if (!output_write(&r->output, i, profile, pid, when, path, &failure))
-      all = cli_failed("record", "%s", failure.text) == STATUS_OK;
-    else if (!r->quiet)
-      cli_say("written to %s", path);
+    if (strcmp(r->output.names[i], "-") != 0) continue;
+    signal(SIGPIPE, r->old_pipe);
+    all = write_one(r, i, profile, pid, when) && all;
+    signal(SIGPIPE, SIG_IGN);
   }
   if (all && !r->quiet) output_suggest(&r->output, pid, when);
   return all;
@@ -250,6 +261,7 @@ int record_run(int argc, char **argv) {
   int status, exec_error;
   if (!read_options(&r, argc, argv, &status)) return status;
   sigprocmask(SIG_BLOCK, NULL, &child.old_mask);
+  child.old_pipe = r.old_pipe = signal(SIGPIPE, SIG_IGN); /* what nobody reads ends no recording */
   engine_t *engine = live_open_engine(&r.live, &why_not_bpf, &failure);
   if (engine == NULL) return cli_failed("record", "%s", failure.text);
   record_status_begin(&r.status, r.quiet);

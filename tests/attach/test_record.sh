@@ -427,6 +427,51 @@ test_outputs_that_cannot_be() {
   same "$status$(cat out)" 1 "status, and output of a program"
   kill -KILL "$pid"
 }
+# Started by nohup, it goes on when the terminal is closed.
+test_hangups_that_are_ignored() {
+  start_split lua5.4 -- plain
+  for engine in $(engines); do
+    (trap '' HUP && exec "$luapulse" record --engine "$engine" -p "$pid" -o out.pb.gz -o out.folded 2>err) &
+    recorder=$!
+    wait_for takes_samples
+    kill -HUP $recorder
+    until_busy 10
+    kill -TERM $recorder
+    wait $recorder || fail "status: $(cat err)"
+    sampled 5
+  done
+  start_recorder -p "$pid" # otherwise a hangup ends it, as an interrupt does
+  kill -HUP $recorder
+  wait $recorder || fail "status: $(cat err)"
+  kill -KILL "$pid"
+}
+# nobody_reads COMMAND…: its standard error is a pipe that has no reader
+nobody_reads() {
+  exec {pipe}> >(:)
+  wait $! # the reader has ended
+  "$@" 2>&$pipe
+  status=$?
+  exec {pipe}>&-
+}
+test_messages_that_nobody_reads() {
+  local old
+  start_split lua5.4 -- plain
+  nobody_reads "$luapulse" record -p "$pid" -d 0.5 -o out.pb.gz -o out.folded
+  same "$status" 0 "status"
+  stacks ';burn '
+  rm out.*
+  # PROGRAM has the signal as it was
+  for old in - "''"; do
+    (eval "trap $old PIPE" && nobody_reads "$luapulse" record -o out.folded -- lua5.4 -e 'for l in io.lines "/proc/self/status" do if l:find "SigIgn" then print(l) end end' && exit "$status") >out
+    grep -q "^SigIgn:.*$([ "$old" = - ] && echo 0 || echo 1)...\$" out || fail "SIGPIPE in the program with trap $old: $(cat out)"
+  done
+  # and who reads the profile may end it; other files are there then
+  (set -o pipefail; "$luapulse" record -q -p "$pid" -d 0.5 -F 999 -f folded -o - -o out.folded 2>err | :)
+  same $? 141 "status of a broken pipe: $(cat err)"
+  same "$(cat err)" "" "message"
+  stacks ';burn '
+  kill -KILL "$pid"
+}
 test_usage() {
   has_help record
   usage() { misused record "$@"; }

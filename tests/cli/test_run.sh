@@ -159,6 +159,16 @@ test_interval_writes_a_profile_of_each() {
   # each holds its own interval: together they make the whole, not a multiple of it
   [ $sum -gt 2700 ] && [ $sum -lt 4300 ] || fail "the files hold $sum ms together, of 3400"
 }
+# Messages that nobody reads end neither the profile nor the program.
+test_interval_with_messages_that_nobody_reads() {
+  exec {pipe}> >(:)
+  wait $!
+  "$luapulse" run -v --interval 1 -o 'p.%t.pb.gz' -- lua5.4 -e 'while os.clock() < 2.4 do end' 2>&$pipe
+  same $? 0 status
+  exec {pipe}>&-
+  local files=(p.*.pb.gz)
+  [ ${#files[@]} -ge 2 ] || fail "only ${#files[@]} files: ${files[*]}"
+}
 test_several_outputs_and_formats() {
   status "$luapulse" run -o p.html -o p.pb.gz -o p.folded -o p.speedscope.json -o p.callgrind -o p.txt -- lua5.4 "$burn" 0.3
   same "$status" 0 status
