@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The command line: finds the command and runs it. */
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -52,7 +55,16 @@ static int help(int argc, char **argv) {
   return command->run(2, arguments);
 }
 
+/* A descriptor of 0 to 2 that is closed would be given to the next file that is opened, and what is said or printed would go there. This
+ * one takes neither; a program that is started finds it closed, as it was. */
+static void keep_closed(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
 int main(int argc, char **argv) {
+  keep_closed();
   if (argc < 2) return cli_usage("", "a command is missing");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
   if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1);

@@ -53,12 +53,17 @@ static const format_t *format_of(const output_t *output, const char *path) {
   return output->format != NULL ? output->format : format_for_path(path);
 }
 
+static void set_default_names(output_t *output, bool repeated) {
+  const char *stem = repeated ? "luapulse.%p.%t" : "luapulse.%p";
+  snprintf(output->default_name, sizeof output->default_name, "%s%s", stem,
+           output->format != NULL ? output->format->extension : ".pb.gz");
+  output->names[output->count++] = output->default_name;
+  if (!repeated && output->format == NULL) output->names[output->count++] = "luapulse.%p.html";
+}
+
 bool output_check(output_t *output, bool repeated, failure_t *failure) {
   char path[PATH_MAX];
-  if (output->count == 0) {
-    output->names[output->count++] = repeated ? "luapulse.%p.%t.pb.gz" : "luapulse.%p.pb.gz";
-    if (!repeated) output->names[output->count++] = "luapulse.%p.html";
-  }
+  if (output->count == 0) set_default_names(output, repeated);
   for (size_t i = 0; i < output->count; i++) {
     const char *name = output->names[i];
     if (!expand(name, 1, 0, path))

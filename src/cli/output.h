@@ -19,10 +19,11 @@ typedef struct {
   const char *names[OUTPUT_MAX]; /* as the user wrote them */
   size_t count;
   const format_t *format; /* for all of them, or NULL: by extension */
+  char default_name[64];  /* of a format that was told without a name */
 } output_t;
 
 bool output_add(output_t *output, const char *name, failure_t *failure);
-/* Fills in the default names when there are none; refuses names without a format, unknown % signs, and with
+/* Fills in the default names when there are none, of the format alone that was told (so the output must stay where it is); refuses names without a format, unknown % signs, and with
  * `repeated` names that have no %t: each profile would replace the last. */
 bool output_check(output_t *output, bool repeated, failure_t *failure);
 /* Whether the files can be made, as far as it can be told before there is a profile. `pid` may be OUTPUT_UNKNOWN. */

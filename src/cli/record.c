@@ -43,7 +43,8 @@ static const char help[] =
     "                          (.pb.gz .html .folded .speedscope.json .callgrind .txt). In it, %p is the\n"
     "                          process, with --all the word all, %t when it began.\n"
     "                          Default: luapulse.%p.pb.gz and luapulse.%p.html\n"
-    "  -f, --format FORMAT     write every FILE in this format\n" LIVE_HELP_MORE
+    "  -f, --format FORMAT     write every FILE in this format; without -o the only one is luapulse.%p with\n"
+    "                          its extension\n" LIVE_HELP_MORE
     "  -q, --quiet             say nothing but errors\n"
     "  -h, --help              this\n\n"
     "The first Ctrl-C ends the recording and writes the profile, the second ends luapulse at once.\n\n"

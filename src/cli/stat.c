@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* luapulse stat: once a second, what running processes do. Shares are of samples; the rest the kernel and the VMs' memory tell. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -218,6 +219,10 @@ static void sum_up(stat_t *s) {
   s->course.gc[now->vitals.gc]++;
 }
 
+static bool is_lost(failure_t *failure) {
+  return failure_set(failure, "standard output: cannot be written: %s", strerror(errno));
+}
+
 static bool look_on(stat_t *s, recorder_t *recorder, failure_t *failure) {
   int64_t length = (int64_t)(s->interval * 1e9), began = clock_now(), last = began, next = began + length;
   int64_t end = s->seconds > 0 ? began + (int64_t)(s->seconds * 1e9) : INT64_MAX;
@@ -235,13 +240,12 @@ static bool look_on(stat_t *s, recorder_t *recorder, failure_t *failure) {
     if (look(s, recorder, (double)(now - last) / 1e9, now >= end)) {
       add_course(s);
       sum_up(s);
-      if (lines++ % HEAD_EVERY == 0) stat_print_head(&s->told);
-      stat_print_line(&s->told, &s->now);
+      if (lines++ % HEAD_EVERY == 0 && !stat_print_head(&s->told)) return is_lost(failure);
+      if (!stat_print_line(&s->told, &s->now)) return is_lost(failure);
     }
     for (last = now; next <= now;) next += length;
   }
-  stat_print_summary(&s->told, &s->all, &s->course, &counts);
-  return true;
+  return stat_print_summary(&s->told, &s->all, &s->course, &counts) || is_lost(failure);
 }
 
 static int stat_with(stat_t *s, engine_t *engine) {

@@ -63,7 +63,12 @@ static double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-void stat_print_head(const stat_told_t *told) {
+/* What is printed is less than the buffer holds: all of it is written here. */
+static bool is_written(void) {
+  return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+bool stat_print_head(const stat_told_t *told) {
   printf(
       "         ---------- share of the time, %% ---------  ------ Lua ------  --- per second ----  -- cpu "
       "--%s\n",
@@ -72,10 +77,10 @@ void stat_print_head(const stat_told_t *told) {
       "    time interp  jit  gc   c kern other wait idle    heap gc       coro  switch forced fault  cpu%% "
       "sys%%%s\n",
       told->counters ? "   ipc br-miss%" : "");
-  fflush(stdout);
+  return is_written();
 }
 
-void stat_print_line(const stat_told_t *told, const stat_interval_t *i) {
+bool stat_print_line(const stat_told_t *told, const stat_interval_t *i) {
   char clock[16];
   time_t now = time(NULL);
   bool any = is_told(i);
@@ -103,7 +108,7 @@ void stat_print_line(const stat_told_t *told, const stat_interval_t *i) {
     printf("%6.2f%9.2f", ratio(i->counters[COUNTER_INSTRUCTIONS], i->counters[COUNTER_CYCLES]),
            100 * ratio(i->counters[COUNTER_BRANCH_MISSES], i->counters[COUNTER_BRANCHES]));
   putchar('\n');
-  fflush(stdout); /* a reader behind a pipe waits for it */
+  return is_written(); /* a reader behind a pipe waits for it */
 }
 
 /* -- the end --------------------------------------------------------------------------------------------------------------- */
@@ -143,7 +148,7 @@ static void print_course(const stat_interval_t *all, const stat_course_t *course
         "held\n");
 }
 
-void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
+bool stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
                         const recorder_counts_t *counts) {
   bool any = is_told(all);
   printf("\n%.1f s, %" PRIu64 " sample%s, %" PRIu64 " lost, %" PRIu64 " unattributed\n", all->seconds,
@@ -177,5 +182,5 @@ void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, con
            100 * ratio(all->counters[COUNTER_BRANCH_MISSES], all->counters[COUNTER_BRANCHES]));
   else
     printf("instructions per cycle, branch misses: not supported: this machine has no counters for them\n");
-  fflush(stdout);
+  return is_written();
 }

@@ -35,9 +35,10 @@ typedef struct {
   int64_t held_most; /* ns */
 } stat_course_t;
 
-void stat_print_head(const stat_told_t *told);
-void stat_print_line(const stat_told_t *told, const stat_interval_t *interval);
-void stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
+/* False, with errno, when standard output cannot be written. */
+bool stat_print_head(const stat_told_t *told);
+bool stat_print_line(const stat_told_t *told, const stat_interval_t *interval);
+bool stat_print_summary(const stat_told_t *told, const stat_interval_t *all, const stat_course_t *course,
                         const recorder_counts_t *counts);
 
 #endif

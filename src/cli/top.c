@@ -182,7 +182,8 @@ static bool print_round(const top_t *t) {
   }
   if (rows < v->line_count) sink_format(sink, "… and %zu more; --rows 0 shows all\n", v->line_count - rows);
   sink_text(sink, "\n");
-  return sink_close(sink, &failure) || cli_failed("top", "%s", failure.text) == STATUS_OK;
+  return sink_close(sink, &failure) ||
+         cli_failed("top", "standard output: cannot be written: %s", failure.text) == STATUS_OK;
 }
 
 /* -- rounds ------------------------------------------------------------------------------------------------------------ */

@@ -390,6 +390,17 @@ END
   has out "instructions per cycle: 1.00; branch misses: 0.00 %"
   kill -KILL "$pid"
 }
+test_standard_output_that_cannot_be_written() {
+  start lua5.4 "$root/tests/attach/split.lua" plain
+  until_printed ready
+  "$luapulse" stat -p "$pid" -d 0.3 >/dev/full 2>err
+  same $? 1 "status with a full disk"
+  same "$(grep -v "^luapulse: " err)" "luapulse stat: standard output: cannot be written: No space left on device" "message"
+  "$luapulse" stat -p "$pid" -d 0.3 >&- 2>err
+  same $? 1 "status with a closed one"
+  same "$(grep -v "^luapulse: " err)" "luapulse stat: standard output: cannot be written: Bad file descriptor" "message"
+  kill -KILL "$pid"
+}
 test_usage() {
   has_help stat
   usage() { misused stat "$@"; }

@@ -409,6 +409,17 @@ test_memory() {
   [ "$most" -gt 0 ] && [ "$most" -lt 102400 ] || fail "it took $most kB"
   kill -KILL "$pid"
 }
+test_standard_output_that_cannot_be_written() {
+  start lua5.4 "$root/tests/attach/split.lua" plain
+  until_printed ready
+  "$luapulse" top -p "$pid" -d 0.3 -n 2 >/dev/full 2>err
+  same $? 1 "status with a full disk"
+  same "$(grep -v "^luapulse: " err)" "luapulse top: standard output: cannot be written: No space left on device" "message"
+  "$luapulse" top -p "$pid" -d 0.3 -n 2 >&- 2>err
+  same $? 1 "status with a closed one"
+  same "$(grep -v "^luapulse: " err)" "luapulse top: standard output: cannot be written: Bad file descriptor" "message"
+  kill -KILL "$pid"
+}
 test_usage() {
   has_help top
   usage() { misused top "$@"; }

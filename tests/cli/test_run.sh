@@ -134,6 +134,12 @@ test_scripts_with_an_interpreter_line() {
   same "$status" 0 status
   profile_is_there p.pb.gz
 }
+test_closed_descriptors_are_the_programs() {
+  # with the clock that needs no descriptor of its own in the program
+  "$luapulse" run --clock instructions -o p.pb.gz -- lua5.4 -e 'os.execute "cd /proc/$PPID/fd && echo [012]"' >fds <&- 2>&-
+  same $? 0 status
+  same "$(cat fds)" 1 "descriptors of the program"
+}
 test_open_descriptors_are_the_programs() {
   cat >fds.lua <<'LUA'
 for line in io.popen("ls -l /proc/$PPID/fd"):lines() do if line:find("luapulse") then print(line) end end
@@ -200,6 +206,17 @@ luapulse: try  kcachegrind callgrind.out.1" "what to do with each"
 test_default_output() {
   status "$luapulse" run -- lua5.4 "$burn" 0.2
   ls luapulse.*.pb.gz luapulse.*.html >/dev/null || fail "no default files"
+}
+test_format_without_a_name() {
+  status "$luapulse" run -v -f folded -- lua5.4 "$burn" 0.2
+  local files=(luapulse.*)
+  [[ ${files[*]} =~ ^luapulse\.[0-9]+\.folded$ ]] || fail "files: ${files[*]}"
+  has "${files[0]}" ';inner '
+  same "$(tail -n 1 err)" "luapulse: try  flamegraph.pl ${files[0]} >${files[0]%.folded}.svg" "what to do with it"
+  rm luapulse.*
+  status "$luapulse" run --interval 1 -f text -- lua5.4 "$burn" 1.2
+  files=(luapulse.*)
+  [[ ${files[0]} =~ ^luapulse\.[0-9]+\.[0-9]+-[0-9]+\.txt$ ]] || fail "files: ${files[*]}"
 }
 test_instructions_clock() {
   status "$luapulse" run --clock instructions --mean-instr 1000 --max-rate 0 -o p.pb.gz -- lua5.4 "$burn" 0.3
