@@ -124,8 +124,9 @@ bool interpreter_find(interpreter_t *interpreter, const char *command, failure_t
   char path[PATH_MAX], next[PATH_MAX];
   snprintf(next, sizeof next, "%s", command);
   for (int i = 0; i < MAX_SCRIPTS; i++) {
-    interpreter->missing = !find_in_path(next, path);
-    if (interpreter->missing) return failure_set(failure, "cannot find %s: %s", next, strerror(errno));
+    interpreter->not_found = find_in_path(next, path) ? 0 : errno;
+    if (interpreter->not_found != 0)
+      return failure_set(failure, "cannot find %s: %s", next, strerror(interpreter->not_found));
     if (!look_into(interpreter, path, next, failure)) return false;
     if (next[0] == '\0') return find_module(interpreter, failure);
   }

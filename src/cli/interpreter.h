@@ -12,7 +12,7 @@ typedef struct {
   char version[8];       /* "5.4"; LuaJIT is "5.1" */
   char init[16];         /* the variable it runs at start: LUA_INIT_5_4, or LUA_INIT on 5.1 and LuaJIT */
   char module[PATH_MAX]; /* luapulse.so for it */
-  bool missing;          /* there is no such command at all */
+  int not_found;         /* 0, or why no such command was found: errno */
 } interpreter_t;
 
 /* Looks at the program that `command` starts (found by PATH; scripts lead to their #! interpreter). */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/autostart.h"
+#include "cli/cli.h"
 
 /* -- the child, between fork and exec -------------------------------------------------------------------- */
 
@@ -98,6 +99,11 @@ bool launch_program(child_t *child, char **argv, const launch_steps_t *steps, in
   }
   close(report[0]);
   return started;
+}
+
+int launch_status(int exec_error, int otherwise) {
+  if (exec_error == 0) return otherwise;
+  return exec_error == ENOENT ? STATUS_NOT_FOUND : STATUS_NOT_RUNNABLE;
 }
 
 typedef struct {

@@ -22,6 +22,9 @@ typedef struct {
 bool launch(child_t *child, char **argv, const interpreter_t *interpreter, int tables_fd, size_t tables_size,
             const luapulse_profile_options_t *options, int *exec_error, failure_t *failure);
 
+/* What to exit with when a program could not be started: as shells have it, or `otherwise` where it came to no exec. */
+int launch_status(int exec_error, int otherwise);
+
 /* What is done before a new process is the program; either may be NULL. */
 typedef struct {
   void (*inside)(void *context); /* by itself */

@@ -2,12 +2,15 @@
 /* The command line: finds the command and runs it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "format/format.h"
 
 /* Blocks of so many bytes have pages of their own, which are moved where they grow and given back where they go. */
 enum { LARGE = 1 << 18 };
@@ -63,8 +66,18 @@ static void keep_closed(void) {
       open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
+/* What `sudo luapulse` writes is for the one who called it: files are for their owner alone, and `luapulse report` needs no root. */
+static void write_for_caller(void) {
+  unsigned user, group;
+  const char *users = getenv("SUDO_UID"), *groups = getenv("SUDO_GID");
+  if (geteuid() == 0 && users != NULL && groups != NULL && cli_parse_number(users, 0, UINT_MAX - 1, &user) &&
+      cli_parse_number(groups, 0, UINT_MAX - 1, &group))
+    file_give_to(user, group);
+}
+
 int main(int argc, char **argv) {
   keep_closed();
+  write_for_caller();
   if (argc < 2) return cli_usage("", "a command is missing");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
   if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1);

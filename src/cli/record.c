@@ -272,8 +272,7 @@ int record_run(int argc, char **argv) {
     launch_steps_t steps = {NULL, watches ? watch_from_the_start : NULL, engine};
     if (!launch_program(&child, r.program, &steps, &exec_error, &failure)) {
       engine->close(engine);
-      return cli_failed("record", "%s", failure.text),
-             exec_error == EACCES ? STATUS_NOT_RUNNABLE : STATUS_NOT_FOUND;
+      return cli_failed("record", "%s", failure.text), launch_status(exec_error, STATUS_FAILED);
     }
     r.live.pids = (attach_pids_t){.pids = {child.pid}, .count = 1};
   }

@@ -264,9 +264,10 @@ static bool read_options(run_t *run, int argc, char **argv, int *status) {
         break;
       case LAYOUT:
         o->layout_file = absolute(optarg, run->layout);
-        if (o->layout_file == NULL)
-          return refuse(status,
-                        cli_failed("run", "cannot read the layout file %s: %s", optarg, strerror(errno)));
+        if (o->layout_file == NULL) {
+          cli_failed("run", "cannot read the layout file %s: %s", optarg, strerror(errno));
+          return refuse(status, STATUS_NO_PROFILE);
+        }
         break;
       case MEAN_INSTR:
         run->cpu_detail = "--mean-instr";
@@ -445,7 +446,7 @@ int run_run(int argc, char **argv) {
   bool known = run.lua != NULL ? interpreter_named(&interpreter, run.lua, &failure)
                                : interpreter_find(&interpreter, run.command[0], &failure);
   if (!known)
-    return cli_failed("run", "%s", failure.text), interpreter.missing ? STATUS_NOT_FOUND : STATUS_NO_PROFILE;
+    return cli_failed("run", "%s", failure.text), launch_status(interpreter.not_found, STATUS_NO_PROFILE);
 
   int fd, exec_error;
   size_t size = run.options.max_memory_bytes;
@@ -453,8 +454,7 @@ int run_run(int argc, char **argv) {
   if (memory == NULL) return cli_failed("run", "%s", failure.text), STATUS_NO_PROFILE;
   child_t child;
   if (!launch(&child, run.command, &interpreter, fd, size, &run.options, &exec_error, &failure))
-    return cli_failed("run", "%s", failure.text),
-           exec_error == EACCES ? STATUS_NOT_RUNNABLE : STATUS_NOT_FOUND;
+    return cli_failed("run", "%s", failure.text), launch_status(exec_error, STATUS_NO_PROFILE);
   close(fd);
 
   run.since = time(NULL);

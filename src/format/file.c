@@ -26,6 +26,18 @@ typedef struct {
   failure_t *failure;
 } replacing_t;
 
+static struct {
+  bool given;
+  uid_t user;
+  gid_t group;
+} owner; /* set once, before there are threads */
+
+void file_give_to(uid_t user, gid_t group) {
+  owner.given = true;
+  owner.user = user;
+  owner.group = group;
+}
+
 typedef void write_t(void *context, sink_t *sink);
 
 static bool fail(const replacing_t *r, const char *what) {
@@ -117,6 +129,8 @@ static bool write_all(const replacing_t *r, int fd, write_t *write, void *contex
 }
 
 static bool put_in_place(replacing_t *r) {
+  /* By the descriptor: what has been put in its place meanwhile is nobody's gift. Some file systems refuse it: then the file is root's. */
+  if (owner.given && fchown(r->fd, owner.user, owner.group) != 0) errno = 0;
   if (fsync(r->fd) != 0) return fail(r, "cannot be written");
   int fd = r->fd;
   r->fd = -1;

@@ -3,6 +3,8 @@
 #ifndef LUAPULSE_FORMAT_FORMAT_H
 #define LUAPULSE_FORMAT_FORMAT_H
 
+#include <sys/types.h>
+
 #include "format/sink.h"
 #include "profile/failure.h"
 #include "profile/profile.h"
@@ -22,7 +24,7 @@ typedef struct {
 extern const format_t formats[];
 
 const format_t *format_by_name(
-    const char *name); /* by name, or by extension without its first dot; or NULL */
+    const char *name); /* by name, or by extension, with or without its first dot; or NULL */
 const format_t *format_for_path(const char *path); /* by the longest matching extension, or NULL */
 
 /* Writes the profile to path, "-" being standard output. The file is whole or not there at all: a temporary
@@ -34,6 +36,9 @@ bool format_write_file(const profile_t *profile, const format_t *format, const c
 /* Whether a file could be made there now, with the reason why not: before the work is done that is to be written to it. `named`: that is
  * its name; otherwise the name in the directory is not known yet. What the disk has room for is not asked. */
 bool file_check(const char *path, bool named, failure_t *failure);
+
+/* From now on files belong to this user and group, where that is permitted. For a process that is root on somebody's behalf. */
+void file_give_to(uid_t user, gid_t group);
 
 /* The same discipline for any bytes. */
 bool file_replace(const char *path, void (*write)(void *context, sink_t *sink), void *context,

@@ -472,6 +472,29 @@ test_messages_that_nobody_reads() {
   stacks ';burn '
   kill -KILL "$pid"
 }
+# The way that the documents tell: sudo luapulse record, then luapulse report by oneself.
+test_files_belong_to_who_called_sudo() {
+  local engine=ptrace
+  not_root && skip "only root can give files away"
+  start_split lua5.4 -- plain
+  chmod 755 . && cp "$luapulse" ./luapulse # where nobody else can go, it could not be run
+  SUDO_UID=65534 SUDO_GID=65533 recorded -p "$pid" -d 0.5 -F 499
+  same "$(stat -c '%u:%g %a' out.pb.gz out.folded | sort -u)" "65534:65533 600" "owner and mode"
+  status setpriv --reuid 65534 --regid 65534 --clear-groups ./luapulse report out.pb.gz
+  same "$status" 0 "status of report: $(cat err)"
+  has out burn
+  kill -KILL "$pid"
+  # only what luapulse has made, and only where both are told
+  echo precious >target
+  ln -s target link.folded
+  SUDO_UID=65534 SUDO_GID=65533 "$luapulse" convert out.pb.gz -o link.folded || fail "status of convert"
+  same "$(stat -c %u target link.folded | paste -sd ' ')" "0 65534" "owners of a link's target and of what has replaced the link"
+  same "$(cat target)" precious "target"
+  for environment in SUDO_UID=65534 SUDO_GID=65534 "SUDO_UID=nobody SUDO_GID=65534" "SUDO_UID=65534 SUDO_GID=-1" "SUDO_UID=4294967295 SUDO_GID=65534"; do
+    env $environment "$luapulse" convert out.pb.gz -o out.txt || fail "status of convert"
+    same "$(stat -c %u out.txt)" 0 "owner with $environment"
+  done
+}
 test_usage() {
   has_help record
   usage() { misused record "$@"; }

@@ -290,7 +290,7 @@ test_refusals() {
   refused 2 "from 1 to 10000, not '12x'" -F 12x -o p.html -- lua5.4 "$burn"
   refused 2 "--clock takes cpu, wall or instructions, not 'sundial'" --clock sundial -o p.html -- lua5.4 "$burn"
   refused 2 "--engine takes auto, walk or interface, not 'steam'" --engine steam -o p.html -- lua5.4 "$burn"
-  refused 1 "cannot read the layout file no/such.layout" --layout no/such.layout -o p.html -- lua5.4 "$burn"
+  refused 125 "cannot read the layout file no/such.layout" --layout no/such.layout -o p.html -- lua5.4 "$burn"
   refused 125 "stacks cannot be walked here: layout file" --layout "$root/tests/agent/t.lua" -o p.html -- lua5.4 -e 'print(1)'
   refused 125 "no layout in it is for this Lua" --layout "$root/src/walk/luajit.layout" -o p.html -- lua5.4 -e 'print(1)'
   refused 2 "needs %t" --interval 5 -o p.html -- lua5.4 "$burn"
@@ -302,6 +302,15 @@ test_refusals() {
   refused 125 "was not profiled" -o p.html -- lua5.4 -E -e 'print(1)'
   echo text >plain.txt
   refused 125 "not a Lua interpreter" -o p.html -- ./plain.txt
+  refused 126 "cannot find plain.txt/lua: Not a directory" -o p.html -- plain.txt/lua
+  # 127 is for what could not be found alone; with so few descriptors it comes to no exec, at one place or another
+  local most
+  for most in 4 5 6 7 8; do
+    (ulimit -n $most; "$luapulse" run -o p.html -- lua5.4 -e 'print(1)') >out 2>err
+    status=$?
+    [ $status = 125 ] || { [ $status = 0 ] && [ -e p.html ]; } || fail "status with $most descriptors: $status, $(cat err)"
+    rm -f p.html
+  done
 }
 # What can be known of a file before there is a profile is said before the program has begun.
 test_unwritable_output_is_an_error_before_the_run() {
