@@ -8,14 +8,16 @@
 #include "format/format.h"
 #include "format/read.h"
 
+enum { OUTPUTS = 16 };
+
 static int print_help(void) {
   fputs(
-      "Usage: luapulse convert IN -o OUT [-f FORMAT] [-s TYPE]\n\n"
+      "Usage: luapulse convert IN -o OUT [-o OUT...] [-f FORMAT] [-s TYPE] [-w KEY=VALUE]\n\n"
       "Reads a profile (pprof, gzip'd or not, or folded stacks) and writes it in another format.\n"
       "'-' is standard input or output. An existing OUT is replaced as a whole, or left alone.\n\n"
       "Options:\n"
-      "  -o, --output OUT     where to write\n"
-      "  -f, --format FORMAT  how (default: told by the name of OUT)\n"
+      "  -o, --output OUT     where to write; may be given several times\n"
+      "  -f, --format FORMAT  how, for every OUT: a name or an extension (default: told by the name of OUT)\n"
       "  -s, --sample TYPE    the sample type that OUT shows, in folded stacks and text the only one\n"
       "                       (default: the profile's own); of a heap profile also free_space and\n"
       "                       free_objects: allocated less in use\n"
@@ -44,18 +46,46 @@ static void list_formats(char *names, size_t size) {
   }
 }
 
-static int convert(const char *in, const char *out, const format_t *format, const char *type,
-                   const cli_where_t *where) {
+typedef struct {
+  const char *names[OUTPUTS];
+  const format_t *formats[OUTPUTS];
+  size_t count;
+} outputs_t;
+
+static int write_all(const outputs_t *out, const profile_t *profile) {
+  failure_t failure = {""};
+  int status = STATUS_OK;
+  for (size_t i = 0; i < out->count; i++)
+    if (!format_write_file(profile, out->formats[i], out->names[i], &failure))
+      status = cli_failed("convert", "%s", failure.text);
+  return status;
+}
+
+static int convert(const char *in, const outputs_t *out, const char *type, const cli_where_t *where) {
   failure_t failure = {""};
   profile_t *profile = profile_read_file(in, &failure);
   if (profile == NULL) return cli_failed("convert", "%s", failure.text);
   int status = STATUS_FAILED;
   if (cli_keep_where("convert", in, profile, where) &&
       cli_choose_type("convert", in, profile, type, &profile->default_type))
-    status = format_write_file(profile, format, out, &failure) ? STATUS_OK
-                                                               : cli_failed("convert", "%s", failure.text);
+    status = write_all(out, profile);
   profile_free(profile);
   return status;
+}
+
+/* STATUS_OK when each file has a format. */
+static int choose_formats(outputs_t *out, const char *name) {
+  char names[128];
+  list_formats(names, sizeof names);
+  if (name != NULL && format_by_name(name) == NULL)
+    return cli_usage("convert", "there is no format '%s'; there are: %s", name, names);
+  for (size_t i = 0; i < out->count; i++) {
+    out->formats[i] = name != NULL ? format_by_name(name) : format_for_path(out->names[i]);
+    if (out->formats[i] == NULL)
+      return cli_usage("convert", "the name '%s' tells no format; say -f with one of: %s", out->names[i],
+                       names);
+  }
+  return STATUS_OK;
 }
 
 int convert_run(int argc, char **argv) {
@@ -64,15 +94,15 @@ int convert_run(int argc, char **argv) {
       {"sample", required_argument, NULL, 's'}, {"where", required_argument, NULL, 'w'},
       {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
   };
-  const char *out = NULL, *name = NULL, *type = NULL;
+  const char *name = NULL, *type = NULL;
+  outputs_t out = {.count = 0};
   cli_where_t where = {.count = 0};
-  char names[128];
-  list_formats(names, sizeof names);
   opterr = 0;
   for (int option; (option = getopt_long(argc, argv, ":o:f:s:w:h", longs, NULL)) != -1;) {
-    if (option == 'o')
-      out = optarg;
-    else if (option == 'f')
+    if (option == 'o') {
+      if (out.count == OUTPUTS) return cli_usage("convert", "at most %d files", OUTPUTS);
+      out.names[out.count++] = optarg;
+    } else if (option == 'f')
       name = optarg;
     else if (option == 's')
       type = optarg;
@@ -88,11 +118,7 @@ int convert_run(int argc, char **argv) {
   if (optind == argc) return cli_usage("convert", "the file to read is missing");
   if (optind + 1 < argc)
     return cli_usage("convert", "one file at a time: '%s' is one too many", argv[optind + 1]);
-  if (out == NULL) return cli_usage("convert", "-o OUT is missing");
-  const format_t *format = name != NULL ? format_by_name(name) : format_for_path(out);
-  if (format == NULL && name != NULL)
-    return cli_usage("convert", "there is no format '%s'; there are: %s", name, names);
-  if (format == NULL)
-    return cli_usage("convert", "the name '%s' tells no format; say -f with one of: %s", out, names);
-  return convert(argv[optind], out, format, type, &where);
+  if (out.count == 0) return cli_usage("convert", "-o OUT is missing");
+  int status = choose_formats(&out, name);
+  return status == STATUS_OK ? convert(argv[optind], &out, type, &where) : status;
 }

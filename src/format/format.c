@@ -23,7 +23,9 @@ const format_t formats[] = {
 
 const format_t *format_by_name(const char *name) {
   for (const format_t *format = formats; format->name != NULL; format++)
-    if (strcmp(name, format->name) == 0 || strcmp(name, format->extension + 1) == 0) return format;
+    if (strcmp(name, format->name) == 0 || strcmp(name, format->extension) == 0 ||
+        strcmp(name, format->extension + 1) == 0)
+      return format;
   return NULL;
 }
 

@@ -48,6 +48,24 @@ test_where() {
   status "$luapulse" report own.pb.gz --where =12
   same "$status" 2 "status of no KEY=VALUE"
 }
+test_several_outputs() {
+  make_profile
+  "$luapulse" convert in.pb.gz -o a.html -o a.folded -o a.txt || fail "status of convert"
+  has a.html '<!doctype html>'
+  has a.folded '# luapulse folded:'
+  has a.txt 'flat%'
+  # what is wrong with one is known before another is written; or said, and the others are there
+  status "$luapulse" convert in.pb.gz -o b.html -o b.xyz
+  same "$status" 2 "status with an unknown format"
+  [ ! -e b.html ] || fail "a file was written"
+  status "$luapulse" convert in.pb.gz -o no/b.html -o b.folded
+  same "$status" 1 "status with a directory that is not there"
+  has err "luapulse convert: no/b.html: its directory cannot be opened"
+  has b.folded '# luapulse folded:'
+  for extension in .folded folded .speedscope.json speedscope.json; do
+    "$luapulse" convert in.pb.gz -f $extension -o c || fail "status with -f $extension"
+  done
+}
 test_every_format_and_back() {
   make_profile
   for format in pprof folded speedscope callgrind html text; do
