@@ -52,6 +52,13 @@ bool top_screen_open(void) {
   ui.screen = newterm(NULL, stdout, stdin);
   if (ui.screen == NULL) return false;
   set_term(ui.screen);
+  if (tigetstr("cup") ==
+      NULL) { /* the cursor cannot be addressed (TERM=dumb): lines would be drawn one over the other */
+    reset_shell_mode(); /* endwin() would move the cursor */
+    delscreen(ui.screen);
+    ui.screen = NULL;
+    return false;
+  }
   cbreak(); /* Ctrl-C stays a signal */
   noecho();
   nonl();

@@ -420,6 +420,20 @@ test_standard_output_that_cannot_be_written() {
   same "$(grep -v "^luapulse: " err)" "luapulse top: standard output: cannot be written: Bad file descriptor" "message"
   kill -KILL "$pid"
 }
+# Where the cursor cannot be addressed, and where nothing is known of the terminal.
+test_terminals_that_cannot_be_drawn_on() {
+  local name
+  start_split lua5.4 "$here/split.lua" plain
+  for name in dumb no-such-terminal ""; do
+    TERM=$name script -qec "stty -a >before; '$luapulse' top -p $pid -d 0.3 -n 2; echo status \$?; stty -a >after" shown >/dev/null </dev/null
+    same "$(grep -acE '^[0-9:]+ round [12], process' shown)" 2 "rounds with TERM=$name: $(cat -v shown)"
+    grep -aqE "^${numbers}burn +.*split.lua:8" shown || fail "no table with TERM=$name: $(cat -v shown)"
+    has shown "status 0"
+    sed 's/\r$//' shown | grep -aq $'[\r\033]' && fail "it is drawn with TERM=$name: $(cat -v shown)"
+    cmp before after || fail "the terminal's settings are others"
+  done
+  kill -KILL "$pid"
+}
 test_usage() {
   has_help top
   usage() { misused top "$@"; }
