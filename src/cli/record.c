@@ -265,7 +265,7 @@ int record_run(int argc, char **argv) {
   child.old_pipe = r.old_pipe = signal(SIGPIPE, SIG_IGN); /* what nobody reads ends no recording */
   engine_t *engine = live_open_engine(&r.live, &why_not_bpf, &failure);
   if (engine == NULL) return cli_failed("record", "%s", failure.text);
-  record_status_begin(&r.status, r.quiet);
+  record_status_begin(&r.status, r.live.hz, r.quiet);
   say_begin(&r, engine, &why_not_bpf);
   if (r.program != NULL) {
     bool watches = r.live.follow && engine->watch != NULL;

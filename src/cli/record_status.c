@@ -12,8 +12,9 @@
 
 enum { EVERY_NS = 250 * 1000000, TEXT = 512 };
 
-void record_status_begin(record_status_t *s, bool quiet) {
-  *s = (record_status_t){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1, .began = clock_now()};
+void record_status_begin(record_status_t *s, unsigned hz, bool quiet) {
+  *s = (record_status_t){
+      .hz = hz, .quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1, .began = clock_now()};
   s->last = s->began;
 }
 
@@ -67,6 +68,21 @@ void record_status_update(record_status_t *s, const recorder_counts_t *counts) {
   s->shown = true;
 }
 
+/* A gap may be two periods long, and it takes one to begin with: within less, one that never sleeps may have no sample. */
+static void say_why_none(const record_status_t *s, double seconds) {
+  enum { PERIODS = 3 };
+  if (seconds * s->hz < PERIODS)
+    fprintf(stderr,
+            "luapulse: no samples: %.3f s are too short for %u in a second; record for longer, or more often "
+            "(-F)\n",
+            seconds, s->hz);
+  else
+    fputs(
+        "luapulse: no samples: it used no processor time, or hardly any; `luapulse dump` shows what it waits "
+        "for\n",
+        stderr);
+}
+
 void record_status_end(record_status_t *s, const recorder_counts_t *counts) {
   char losses[TEXT];
   double seconds = (double)(clock_now() - s->began) / 1e9;
@@ -84,7 +100,5 @@ void record_status_end(record_status_t *s, const recorder_counts_t *counts) {
   if (counts->samples > 0 && counts->engine.late > counts->samples / 10)
     fprintf(stderr, "luapulse: %" PRIu64 " ticks came late: the machine is busy, or the rate too high\n",
             counts->engine.late);
-  if (counts->samples == 0 && counts->found > 0)
-    fputs("luapulse: no samples: it used no processor time; `luapulse dump` shows what it waits for\n",
-          stderr);
+  if (counts->samples == 0 && counts->found > 0) say_why_none(s, seconds);
 }

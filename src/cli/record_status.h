@@ -6,6 +6,7 @@
 #include "attach/recorder.h"
 
 typedef struct {
+  unsigned hz;
   bool quiet;
   bool terminal; /* standard error is one */
   bool shown;    /* the line stands there now */
@@ -17,7 +18,7 @@ typedef struct {
   double rate; /* samples in a second, of late */
 } record_status_t;
 
-void record_status_begin(record_status_t *status, bool quiet);
+void record_status_begin(record_status_t *status, unsigned hz, bool quiet);
 /* To be called all the time: renews the line a few times in a second. */
 void record_status_update(record_status_t *status, const recorder_counts_t *counts);
 /* Takes the line away: something else is to be said. */

@@ -284,6 +284,21 @@ test_idle_targets() {
     kill -KILL "$pid"
   done
 }
+# One that never sleeps has used the processor all the same.
+test_too_short_for_a_sample() {
+  local try
+  start_split lua5.4 -- plain
+  for engine in $(engines); do
+    for try in {1..20}; do
+      recorded -p "$pid" -F 2 -d 0.001
+      [ "$(samples)" != 0 ] || break
+    done
+    [ "$engine" != ptrace ] || [ "$(samples)" = 0 ] || continue # whose first tick is at once
+    same "$(grep -c "^luapulse: no samples: 0\.[0-9]* s are too short for 2 in a second; record for longer, or more often (-F)\$" err)" 1 "it is said: $(cat err)"
+    lacks err "no processor time"
+  done
+  kill -KILL "$pid"
+}
 test_duration_and_formats() {
   start_split lua5.4 -- plain
   engine=$(engines | sed 's/ .*//')
