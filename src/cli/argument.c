@@ -10,7 +10,7 @@
 #include "profile/heap_types.h"
 #include "profile/where.h"
 
-enum { LEAST_WIDTH = 80 };
+enum { LEAST_WIDTH = 80 }; /* numbers take half of it: of names nothing would be left */
 
 size_t cli_terminal_width(void) {
   struct winsize size;

@@ -44,7 +44,7 @@ void cli_show_word(const char *word);
 /* After getopt_long() returned '?' or ':', with opterr = 0 and option strings that begin with ':'. */
 int cli_bad_option(const char *command, char **argv, int result);
 
-/* The terminal's width, or 0 (no limit) when standard output is none. */
+/* The terminal's width, 80 at least, or 0 (no limit) when standard output is none. */
 size_t cli_terminal_width(void);
 /* The whole text as a number that is not negative. */
 bool cli_parse_count(const char *text, size_t *count);
