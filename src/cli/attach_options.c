@@ -13,6 +13,12 @@
 
 enum { MAX_LAYOUT_FILE = 65536, MOST_PID = 1 << 22 /* the kernel's PID_MAX_LIMIT */ };
 
+static bool is_told(const attach_pids_t *pids, pid_t pid) {
+  for (size_t i = 0; i < pids->count; i++)
+    if (pids->pids[i] == pid) return true;
+  return false;
+}
+
 bool attach_parse_pids(const char *text, attach_pids_t *pids) {
   for (const char *at = text;; at++) {
     char *end;
@@ -20,7 +26,7 @@ bool attach_parse_pids(const char *text, attach_pids_t *pids) {
     long pid = strtol(at, &end, 10);
     if (errno != 0 || *at < '0' || *at > '9' || pid <= 0 || pid > MOST_PID || pids->count == ATTACH_MAX_PIDS)
       return false;
-    pids->pids[pids->count++] = (pid_t)pid;
+    if (!is_told(pids, (pid_t)pid)) pids->pids[pids->count++] = (pid_t)pid;
     if (*end == '\0') return true;
     if (*end != ',') return false;
     at = end;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "attach/clock.h"
@@ -57,7 +58,8 @@ bool live_check(live_options_t *o, int argc, char **argv) {
 bool live_parse_seconds(const char *text, double *seconds) {
   char *end;
   *seconds = strtod(text, &end);
-  return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *seconds > 0 && *seconds < 1e9;
+  bool decimal = text[strspn(text, "0123456789.eE+-")] == '\0'; /* strtod() takes 0x10, too */
+  return decimal && text[0] >= '0' && text[0] <= '9' && *end == '\0' && *seconds > 0 && *seconds < 1e9;
 }
 
 static whose_t whose_are(const live_options_t *o) {

@@ -123,9 +123,10 @@ static void say_use(const format_t *format, const char *path) {
   snprintf(stem, sizeof stem, "%.*s", (int)(has_it ? len - extension : len), path);
   fputs("luapulse: ", stderr);
   for (const char *use = format->use; *use != '\0'; use++)
-    if (*use == '@' || *use == '^')
+    if (*use == '@' || *use == '^') {
+      if (path[0] == '-') fputs("./", stderr); /* or it would be an option */
       cli_show_word(*use == '@' ? path : stem);
-    else
+    } else
       fputc(*use, stderr);
   fputc('\n', stderr);
 }

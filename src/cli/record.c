@@ -140,7 +140,7 @@ static void on_say(void *context, bool failed, const char *text) {
 }
 
 static void say_begin(const record_t *r, const engine_t *engine, const failure_t *why_not_bpf) {
-  char what[64], end[64] = "until Ctrl-C";
+  char what[64], end[64];
   if (r->quiet) return;
   if (r->program != NULL)
     snprintf(what, sizeof what, "%s", r->program[0]);
@@ -148,6 +148,7 @@ static void say_begin(const record_t *r, const engine_t *engine, const failure_t
     snprintf(what, sizeof what, "every process with a Lua");
   else
     snprintf(what, sizeof what, "%zu process%s", r->live.pids.count, r->live.pids.count == 1 ? "" : "es");
+  snprintf(end, sizeof end, "%s", r->program != NULL ? "until it ends, or Ctrl-C" : "until Ctrl-C");
   if (r->seconds > 0) snprintf(end, sizeof end, "for %g s", r->seconds);
   cli_say("recording %s at %u Hz with engine %s, %s", what, r->live.hz, engine->name, end);
   if (why_not_bpf->text[0] != '\0') cli_say("not with engine bpf: %s", why_not_bpf->text);
@@ -206,11 +207,13 @@ static void say_end(const record_t *r, child_t *child) {
 }
 
 /* No Lua was found. Where nothing could be looked into nobody knows whether there is one. */
-static const char *why_nothing(const recorder_counts_t *counts, bool added) {
+static const char *why_nothing(const record_t *r, const recorder_counts_t *counts, bool added) {
   if (live_ended_by != 0 && counts->waiting > 0) return "ended before a Lua was found: nothing is written";
   if (counts->looked == 0 && (counts->refused > 0 || !added))
     return "nothing was recorded: nothing is written";
-  return "no Lua was found: nothing is written";
+  return r->program != NULL && !r->live.follow
+             ? "no Lua was found: nothing is written; if the program starts others, add --follow (-s)"
+             : "no Lua was found: nothing is written";
 }
 
 /* The processes are told, or the program is running: from here to the files. */
@@ -238,7 +241,7 @@ static int record_with(record_t *r, engine_t *engine, child_t *child) {
   if (r->program != NULL) say_end(r, child);
   if (counts.found == 0)
     ok = cli_failed("record", "%s",
-                    why_nothing(&counts, added == r->live.pids.count || r->program != NULL)) == STATUS_OK;
+                    why_nothing(r, &counts, added == r->live.pids.count || r->program != NULL)) == STATUS_OK;
   else if (profile == NULL)
     ok = cli_failed("record", "out of memory") == STATUS_OK;
   else

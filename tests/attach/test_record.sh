@@ -426,6 +426,19 @@ luapulse record: nothing was recorded: nothing is written" "message"
   grep -q "ptrace_scope" err || { same "$status" 0 "status: $(cat err)" && [ -s out.folded ]; } || fail "$(cat err)"
   kill -KILL "$pid"
 }
+test_what_is_said_of_programs_and_processes() {
+  engine=ptrace
+  record -- sh -c 'lua5.4 -e "local stop = os.clock() + 0.3 while os.clock() < stop do end"; true'
+  same "$status" 1 "status"
+  has err "luapulse: recording sh at 99 Hz with engine ptrace, until it ends, or Ctrl-C"
+  has err "luapulse record: no Lua was found: nothing is written; if the program starts others, add --follow (-s)"
+  start_split lua5.4 -- plain
+  recorded -p "$pid,$pid" -p "$pid" -d 0.2
+  has err "luapulse: recording 1 process at"
+  recorded -p "$pid" -d 0.2 -o -strange.txt
+  has err "luapulse: try  less ./-strange.txt"
+  kill -KILL "$pid"
+}
 # Before anything is recorded: what was, would be lost.
 test_outputs_that_cannot_be() {
   local name
@@ -521,6 +534,7 @@ test_usage() {
   usage "either processes (-p, --all) or a program to run, not both: 'lua5.4' is one too many" -p 1 -- lua5.4
   usage "there is no format 'x'" -f x -p 1
   usage "the name 'x' tells no format" -o x -p 1
+  usage "--duration takes a number of seconds, not '0x10'" -d 0x10 -p 1
   usage "a timeline is made of every call, by luapulse run --trace" -o x.trace.json -p 1
   usage "a timeline is made of every call, by luapulse run --trace" -f chrome -p 1
 }
