@@ -50,7 +50,7 @@ static const char help[] =
     "  -i, --interval SEC      between lines (default 1)\n" LIVE_HELP_MORE
     "  -h, --help              this\n\n"
     "What cannot be told is '-': see luapulse-stat(1), or docs/stat.md, for what each column is made of.\n\n"
-    "Exit status: 0, or 1 when a process could not be sampled, 2: wrong usage.\n\n"
+    "Exit status: 0, or 1 when a process could not be sampled or nothing be printed, 2: wrong usage.\n\n"
     "Examples:\n"
     "  sudo luapulse stat -p 1234 -d 10\n"
     "  sudo luapulse stat -p $(pidof -s nginx) -s -i 5\n";

@@ -51,7 +51,7 @@ static const char help[] =
     "Columns: self is time in the function itself, total also that of all it called; % of all samples; /s "
     "samples\n"
     "per second, smoothed over some rounds; now: of the last round alone.\n\n"
-    "Exit status: 0, or 1 when a process could not be sampled, 2: wrong usage.\n\n"
+    "Exit status: 0, or 1 when a process could not be sampled or nothing be printed, 2: wrong usage.\n\n"
     "Examples:\n"
     "  sudo luapulse top -p 1234\n"
     "  sudo luapulse top -s -p $(pidof -s nginx)\n"
