@@ -37,6 +37,8 @@ static int hold_cancellation(void) {
 }
 
 static const char NOT_RUNNING[] = "this VM is not being profiled; call start first";
+static const char IN_TRANSITION[] =
+    "start, stop or snapshot of this VM is under way; a finalizer cannot call them meanwhile";
 
 /* -- what can be asked for ------------------------------------------------------------------------------- */
 
@@ -295,12 +297,17 @@ static int start_protected(lua_State *L) {
     failure_set(s->failure, "this VM is being closed");
     return 0;
   }
+  if (vm->in_transition) {
+    failure_set(s->failure, "%s", IN_TRANSITION);
+    return 0;
+  }
   if (vm->active && vm->pid == getpid()) {
     failure_set(s->failure, "this VM is being profiled already; call stop first");
     return 0;
   }
-  if (vm->active) forget_parents_session(vm, L);
+  vm->in_transition = true;
   s->vm = vm;
+  if (vm->active) forget_parents_session(vm, L);
   vm->options = *s->options;
   vm->anchor_ref = vm->loaded_ref = vm->labels_ref = LUA_NOREF;
   vm->has_labels = vm->region_is_shared = false;
@@ -374,12 +381,13 @@ static bool do_start(lua_State *L, const luapulse_profile_options_t *options, se
   failure_t reason = {{0}};
   s.failure = &reason;
   int status = lv_protected_call(L, start_protected, &s);
-  if (s.ok) return true;
-  if (s.watched) lv_protected_call(L, unwatch_protected, NULL);
-  if (s.vm != NULL) {
+  if (!s.ok && s.watched) lv_protected_call(L, unwatch_protected, NULL);
+  if (!s.ok && s.vm != NULL) {
     if (s.vm->region_is_shared) s.vm->region = NULL; /* its owner wants to read why */
     release(s.vm, L);
   }
+  if (s.vm != NULL) s.vm->in_transition = false;
+  if (s.ok) return true;
   if (status == LUA_ERRMEM)
     failure_set(&reason, "out of memory");
   else if (status != 0 && reason.text[0] == '\0') /* a stack or C-stack overflow; tables are read raw */
@@ -404,19 +412,35 @@ static vm_t *profiled(lua_State *L, failure_t *failure) {
     return NULL;
   }
   vm_t *vm = vm_find(L);
-  if (vm_profiled(vm)) return vm;
+  if (vm_profiled(vm) && !vm->ending) return vm;
   failure_set(failure, "%s", NOT_RUNNING);
   return NULL;
 }
 
-/* What is told of the heap is brought up to date. */
-static void refresh_heap(vm_t *vm, lua_State *L) {
-  if (!has_heap(&vm->options)) return;
+/* For what ends the session or reads all of it. Finalizers run inside, of the collection that gc = true asks for and of any other that
+ * falls into it: what they call must not end the session under its feet. */
+static vm_t *begin_transition(lua_State *L, failure_t *failure) {
+  vm_t *vm = profiled(L, failure);
+  if (vm == NULL) return NULL;
+  if (vm->in_transition) {
+    failure_set(failure, "%s", IN_TRANSITION);
+    return NULL;
+  }
+  vm->in_transition = true;
+  return vm;
+}
+
+/* What is told of the heap is brought up to date. False in the child of a finalizer that forks: the session is its parent's. */
+static bool refresh_heap(vm_t *vm, lua_State *L, failure_t *failure) {
+  if (!has_heap(&vm->options)) return true;
   if (vm->options.heap_gc == LUAPULSE_GC_FORCED) heap_collect(L);
+  if (!vm_profiled(vm)) return failure_set(failure, "%s", NOT_RUNNING);
   heap_note_memory(vm, L);
+  return true;
 }
 
 static void end(vm_t *vm, lua_State *L) {
+  vm->ending = true;
   vm->engine->stop(vm, L);
   if (vm->heap != NULL && has_heap(&vm->options)) heap_note_memory(vm, L);
   heap_stop(vm, L);
@@ -425,6 +449,7 @@ static void end(vm_t *vm, lua_State *L) {
   vm->active = 0;
   lv_protected_call(L, unwatch_protected, NULL);
   live_set_state(&vm->live, LIVE_ENDED);
+  vm->ending = false;
 }
 
 /* What the live tables leave out. */
@@ -436,12 +461,15 @@ static profile_t *finish(profile_t *profile) {
 }
 
 static profile_t *do_stop(lua_State *L, failure_t *failure) {
-  vm_t *vm = profiled(L, failure);
+  vm_t *vm = begin_transition(L, failure);
   if (vm == NULL) return NULL;
-  refresh_heap(vm, L);
-  end(vm, L);
-  profile_t *profile = finish(live_snapshot(&vm->live, failure));
-  release(vm, L);
+  profile_t *profile = NULL;
+  if (refresh_heap(vm, L, failure)) {
+    end(vm, L);
+    profile = finish(live_snapshot(&vm->live, failure));
+    release(vm, L);
+  }
+  vm->in_transition = false;
   return profile;
 }
 
@@ -467,12 +495,16 @@ void session_abandon(vm_t *vm, lua_State *L) {
 }
 
 static profile_t *do_snapshot(lua_State *L, failure_t *failure) {
-  vm_t *vm = profiled(L, failure);
+  vm_t *vm = begin_transition(L, failure);
   if (vm == NULL) return NULL;
-  refresh_heap(vm, L);
-  search_names_now(vm, L);
-  live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
-  return finish(live_snapshot(&vm->live, failure));
+  profile_t *profile = NULL;
+  if (refresh_heap(vm, L, failure)) {
+    search_names_now(vm, L);
+    live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
+    profile = finish(live_snapshot(&vm->live, failure));
+  }
+  vm->in_transition = false;
+  return profile;
 }
 
 profile_t *session_snapshot(lua_State *L, failure_t *failure) {

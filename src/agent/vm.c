@@ -47,8 +47,14 @@ void vm_push(lua_State *L) {
   lua_pushcfunction(L, on_close);
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lv_set_registry(L, &registry_key);
+  lv_get_registry(L, &registry_key);
+  if (lua_isnil(L, -1)) { /* else a finalizer that ran meanwhile has made one */
+    lua_pop(L, 1);
+    lua_pushvalue(L, -1);
+    lv_set_registry(L, &registry_key);
+    return;
+  }
+  lua_replace(L, -2);
 }
 
 vm_t *vm_get(lua_State *L) {

@@ -91,6 +91,9 @@ typedef struct vm {
   _Atomic int paused;
   _Atomic int busy; /* a lock: the profiler is at work in this VM; a handler that finds it taken gives up */
   _Atomic bool inside; /* … and it is the thread that runs the VM: what is allocated now is the profiler's */
+  /* start, stop or snapshot is under way: finalizers that run meanwhile may call none of them … */
+  bool in_transition;
+  bool ending;                       /* … nor anything else, once the session is coming to its end */
   volatile sig_atomic_t left_thread; /* the VM was seen on another thread than its ticker's: no more arming */
   pid_t pid;                         /* process of the session: a forked child is not profiled */
 

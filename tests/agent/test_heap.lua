@@ -906,6 +906,57 @@ t.test("sessions_do_not_see_each_others_blocks", function()
   collectgarbage("restart")
 end)
 
+-- -- finalizers that call the profiler ------------------------------------------------------------------------------------
+
+-- Runs f once, in the next collection.
+local function finalize(f)
+  if newproxy then getmetatable(newproxy(true)).__gc = f else setmetatable({}, { __gc = f }) end
+end
+
+-- What the finalizer was answered, while the function under way goes on as if nothing had been.
+for _, way in ipairs { "stop", "snapshot" } do
+  for _, inner in ipairs { "stop", "snapshot", "start" } do
+    t.test(way .. "_while_a_finalizer_calls_" .. inner, function()
+      local answers = {}
+      pulse.start { heap = "sampling", heap_sample_mean_bytes = 512 }
+      local kept = {}
+      for i = 1, 1000 do kept[i] = { i } end
+      finalize(function() answers = { pcall(pulse[inner], inner == "start" and { heap = "sampling" } or { gc = true }) } end)
+      local profile = pulse[way] { gc = true }
+      t.truthy(profile, way)
+      t.equal(answers[1], false, inner .. " in the finalizer")
+      t.contains(tostring(answers[2]), "under way", "what the finalizer was told")
+      if way == "snapshot" then profile = pulse.stop() end
+      t.truthy(heap.sum(profile).alloc_objects > 0, "samples")
+      t.equal(pulse.status().running, false, "running")
+    end)
+  end
+end
+
+t.test("finalizers_start_and_stop_at_any_moment", function()
+  local function disturb()
+    finalize(function()
+      pcall(pulse.start, { heap = "tracing", max_memory_bytes = 262144 })
+      pcall(pulse.snapshot)
+      pcall(pulse.stop)
+    end)
+  end
+  collectgarbage("setpause", 1)
+  collectgarbage("setstepmul", 1000)
+  for round = 1, t.fewer(300) do
+    for _ = 1, 5 do disturb() end
+    pcall(pulse.start, { heap = round % 2 == 0 and "tracing" or "sampling", max_memory_bytes = 262144, gc = round % 3 == 0 })
+    for _ = 1, 5 do disturb() end
+    pcall(pulse.stop)
+  end
+  collectgarbage("setpause", 200)
+  collectgarbage("setstepmul", 200)
+  collectgarbage()
+  pcall(pulse.stop)
+  pulse.start { heap = "tracing" }
+  heap.check_whole(pulse.stop())
+end)
+
 t.test("the_same_seed_gives_the_same_samples", function()
   local function body() local kept = {} for i = 1, 3000 do kept[i] = { i, i } end return kept end
   local function take(seed)
