@@ -2,6 +2,7 @@
 /* Where something is being allocated; see heap_site.h. */
 #include "agent/heap_site.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +30,8 @@ struct heap_walk {
   heap_trail_t trail;                 /* PUC */
   heap_links_t links;                 /* LuaJIT */
   uint64_t ruled_out[WALK_RULED_OUT]; /* tracing: see walk.h */
-  uint64_t stack_low, stack_high;     /* of the thread that called start */
+  uint64_t stack_low, stack_high;     /* of the thread that called start … */
+  pthread_t thread;                   /* … which is this one */
   uint64_t vm_low, vm_high;           /* the VM's global_State */
   uint64_t count;
   /* the last site: the next allocation is often made at the same place */
@@ -79,6 +81,7 @@ heap_walk_t *heap_walk_new(vm_t *vm) {
   w->walk.likely_global = vm->global;
   w->walk.likely_main = vm->main_state;
   thread_own_stack(&w->stack_low, &w->stack_high);
+  w->thread = pthread_self();
   find_vm(w, vm);
   vm->collector_function = live_pseudo(&vm->live, "[gc]");
   w->string_table_function = live_pseudo(&vm->live, "[string table]");
@@ -131,6 +134,12 @@ static uint64_t stack_pointer(void) {
   return sp;
 }
 
+/* Where the thread that called start has ended, its stack is free for others: a smaller one may lie there, with nothing mapped between it and
+ * the old end. A thread's descriptor lies at the upper end of its stack: a new thread with the same one has its stack end there, too. */
+static bool is_own_stack(const heap_walk_t *w, uint64_t sp) {
+  return sp >= w->stack_low && sp < w->stack_high && pthread_equal(w->thread, pthread_self());
+}
+
 static void aim(heap_walk_t *w, const heap_request_t *request, uint64_t sp) {
   walk_t *walk = &w->walk;
   walk->allocating.bytes = request->new_size;
@@ -138,8 +147,7 @@ static void aim(heap_walk_t *w, const heap_request_t *request, uint64_t sp) {
   walk_setup_apply(walk);
   walk->registers.count = 0;
   walk->registers.sp = sp;
-  bool own_stack =
-      sp >= w->stack_low && sp < w->stack_high; /* else of another thread, or of the host's making */
+  bool own_stack = is_own_stack(w, sp); /* else of another thread, or of the host's making */
   walk->stack_known = own_stack;
   walk->stack_high = own_stack ? w->stack_high : sp + UNKNOWN_STACK;
   memory_own_begin_calm(&w->memory, own_stack ? sp : 0, own_stack ? w->stack_high : 0, w->vm_low, w->vm_high);

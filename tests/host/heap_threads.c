@@ -68,6 +68,51 @@ static void a_vm_moves(void) {
   }
 }
 
+static void *start_here(void *L) {
+  start_tracing(L);
+  return NULL;
+}
+
+static void *allocate_outside_and_inside(void *L) {
+  for (int i = 0; i < 20; i++) lua_newtable(L), lua_pop(L, 1);
+  host_call(L, "keep", 50);
+  host_call(L, "churn", 5);
+  return NULL;
+}
+
+static void run_on_stack(void *(*function)(void *), lua_State *L, void *low, size_t size) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstack(&attributes, low, size) == 0);
+  CHECK(pthread_create(&thread, &attributes, function, L) == 0 && pthread_join(thread, NULL) == 0);
+  pthread_attr_destroy(&attributes);
+}
+
+/* Where the stack of the thread that called start was, there is a small one now, with nothing to be read above it. */
+static void its_thread_has_ended(void) {
+  enum { LARGE = 8 << 20, SMALL = 1 << 20 };
+  arena_t arena = {0};
+  lua_State *L = open_program(&arena);
+  char *stack = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(stack != MAP_FAILED);
+  run_on_stack(start_here, L, stack, LARGE);
+  CHECK(mprotect(stack, LARGE, PROT_NONE) == 0);
+  for (int at = SMALL; at < LARGE; at += 2 * SMALL) {
+    CHECK(mprotect(stack + at, SMALL, PROT_READ | PROT_WRITE) == 0);
+    run_on_stack(allocate_outside_and_inside, L, stack + at, SMALL);
+    CHECK(mprotect(stack + at, SMALL, PROT_NONE) == 0);
+  }
+  host_call(L, "keep", 50); /* here, where it never was */
+  luapulse_profile_t *profile = host_stop(L);
+  check_whole(profile);
+  CHECK(profile->losses[LOSS_UNATTRIBUTED] == 0);
+  int64_t kept = sum_of(profile, "inuse_objects", "keep");
+  CHECK(kept >= 500 && kept <= 510);
+  luapulse_profile_free(profile);
+  lua_close(L);
+  CHECK(munmap(stack, LARGE) == 0);
+}
+
 static void *sample_the_cpu(void *unused) {
   (void)unused;
   lua_State *L = host_open();
@@ -248,6 +293,7 @@ static void killed_at_any_moment(void) {
 static const host_test_t tests[] = {
     {"many_vms_on_many_threads", many_vms_on_many_threads},
     {"a_vm_moves", a_vm_moves},
+    {"its_thread_has_ended", its_thread_has_ended},
     {"while_the_cpu_of_another_is_sampled", while_the_cpu_of_another_is_sampled},
     {"one_vm_inside_another", one_vm_inside_another},
     {"the_host_itself", the_host_itself},
