@@ -182,10 +182,14 @@ static bool sample_equal(const void *owner, const void *wanted, uint32_t positio
   return have->stack == want->stack && have->labels == want->labels;
 }
 
+static uint32_t hash_sample(const sample_key_t *key) {
+  return hash_bytes(key, sizeof *key, 5);
+}
+
 bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *values) {
   if (p->failed) return false;
   sample_key_t wanted = {stack, labels};
-  uint32_t hash = hash_bytes(&wanted, sizeof wanted, 5);
+  uint32_t hash = hash_sample(&wanted);
   uint32_t at = intern_find(p->sample_index, hash, sample_equal, p, &wanted);
   if (at == PROFILE_NONE) {
     if (!MAKE_ROOM(p, sample, hash)) return false;
@@ -206,6 +210,15 @@ bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *v
       sums[i] = (int64_t)((uint64_t)sums[i] + (uint64_t)values[i]);
   }
   return true;
+}
+
+void profile_keep_samples(profile_t *p, size_t count) {
+  intern_clear(p->sample_index); /* it had room for more of them: no entry can fail */
+  for (size_t i = 0; i < count; i++) {
+    sample_key_t key = {p->samples[i].stack, p->samples[i].labels};
+    intern_add(p->sample_index, hash_sample(&key), (uint32_t)i);
+  }
+  p->sample_count = count;
 }
 
 bool profile_sample_is_zero(const profile_t *p, const profile_sample_t *sample) {

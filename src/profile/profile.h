@@ -146,6 +146,9 @@ bool profile_add(profile_t *p, uint32_t stack, uint32_t labels, const int64_t *v
 /* Takes all samples and stacks out. What they are made of stays, and keeps its numbers: strings, functions, frames, label sets. */
 void profile_drop_samples(profile_t *p);
 
+/* Keeps the first `count` samples alone, which may have been put into another order. */
+void profile_keep_samples(profile_t *p, size_t count);
+
 void profile_add_event(profile_t *p, profile_event_t event);
 
 /* Adds `sign` times every sample, loss and duration of `from` to `into`. Types must be the same (by name and

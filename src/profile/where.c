@@ -32,7 +32,7 @@ size_t where_keep(profile_t *p, const char *key, size_t key_len, const char *val
     text_t text = value_of(p, label, number);
     if (text.len == len && memcmp(text.data, value, len) == 0) p->samples[kept++] = p->samples[i];
   }
-  p->sample_count = kept;
+  profile_keep_samples(p, kept);
   return kept;
 }
 

@@ -117,17 +117,22 @@ static void samples_are_chosen_by_labels(void **state) {
   static const int64_t one[PROFILE_MAX_TYPES] = {1, 10};
   profile_label_t pid = {profile_cstring(p, "pid"), 0, 12, 0}, other = {profile_cstring(p, "pid"), 0, 123, 0};
   profile_label_t name = {profile_cstring(p, "comm"), profile_cstring(p, "nginx"), 0, 0};
+  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, &other, 1), one);
   profile_add(p, sample_stack(p, "ab"), profile_label_set(p, (profile_label_t[]){pid, name}, 2), one);
   profile_add(p, sample_stack(p, "ac"), profile_label_set(p, (profile_label_t[]){pid, name}, 2), one);
-  profile_add(p, sample_stack(p, "ab"), profile_label_set(p, &other, 1), one);
   profile_add(p, sample_stack(p, "ab"), 0, one);
   size_t len = where_values(p, "pid", 3, values, sizeof values);
-  assert_int_equal(len, strlen("12, 123"));
-  assert_memory_equal(values, "12, 123", len);
+  assert_int_equal(len, strlen("123, 12"));
+  assert_memory_equal(values, "123, 12", len);
   assert_int_equal(where_values(p, "tid", 3, values, sizeof values), 0);
   assert_true(where_values(p, "pid", 3, small, sizeof small) < sizeof small);
   assert_int_equal(where_keep(p, "pid", 3, "12"), 2);
   assert_int_equal(where_keep(p, "comm", 4, "nginx"), 2);
+  for (size_t i = 0; i < 2; i++) { /* what is added now meets those that are left */
+    profile_add(p, p->samples[i].stack, p->samples[i].labels, one);
+    assert_int_equal(p->sample_count, 2);
+    assert_int_equal(p->samples[i].values[1], 20);
+  }
   assert_int_equal(where_keep(p, "comm", 4, "nginx2"), 0);
   assert_int_equal(p->sample_count, 0);
   profile_free(p);
