@@ -434,8 +434,10 @@ void heap_forget(vm_t *vm, lua_State *L) {
 }
 
 void heap_pause(vm_t *vm, bool pause) {
-  if (vm->heap != NULL && atomic_load(&vm->heap->state) != HEAP_OFF)
-    atomic_store(&vm->heap->state, (int)(pause ? HEAP_PAUSED : running_state(vm->heap)));
+  heap_t *heap = vm->heap;
+  if (heap == NULL || atomic_load(&heap->state) == HEAP_OFF) return;
+  if (!pause) heap_site_resumed(heap);
+  atomic_store(&heap->state, (int)(pause ? HEAP_PAUSED : running_state(heap)));
 }
 
 luapulse_gc_t heap_set_gc(vm_t *vm, luapulse_gc_t gc) {

@@ -308,6 +308,10 @@ void heap_site_allocated(heap_t *heap, const heap_request_t *request, uint64_t a
     if (w->ruled_out[walk_word_slot(word)] == word) w->ruled_out[walk_word_slot(word)] = 0;
 }
 
+void heap_site_resumed(heap_t *heap) {
+  memset(heap->walk->ruled_out, 0, sizeof heap->walk->ruled_out);
+}
+
 void heap_site_freed(heap_t *heap, uint64_t address, size_t size) {
   heap_walk_t *w = heap->walk;
   walk_t *walk = &w->walk;

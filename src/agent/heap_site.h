@@ -27,6 +27,8 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request);
 live_ref_t heap_own_site(heap_t *heap);
 /* Tracing: a block was allocated. */
 void heap_site_allocated(heap_t *heap, const heap_request_t *request, uint64_t address);
+/* Blocks that were allocated before now were not all told by heap_site_allocated(). */
+void heap_site_resumed(heap_t *heap);
 /* Tracing: a block was freed: what is remembered of it is not true any more. */
 void heap_site_freed(heap_t *heap, uint64_t address, size_t size);
 

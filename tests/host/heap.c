@@ -266,7 +266,90 @@ static void strings_of_buffers_outlive_sessions(void) {
   }
 }
 
+/* -- a coroutine at an address that was none's before ----------------------------------------------------------------------- */
+
+enum { PLACE = 4096 };
+
+/* Where lua_newthread takes its first block from here on, as long as it is free: one place for all blocks of that size. */
+typedef struct {
+  size_t size; /* of the last new block, while `learns`; after that of the place */
+  bool learns, used;
+  char *place;
+} one_place_t;
+
+static void *allocate_in_one_place(void *ud, void *block, size_t old, size_t size) {
+  one_place_t *one = ud;
+  if (block == one->place) {
+    if (size == 0) return memset(one->place, 0, PLACE), one->used = false, NULL;
+    FAIL("a coroutine's block is to change its size");
+  }
+  if (size == 0) return free(block), NULL;
+  if (block == NULL && one->learns) one->size = size, one->learns = false;
+  if (block == NULL && size == one->size && !one->used) return one->used = true, one->place;
+  (void)old;
+  return realloc(block, size);
+}
+
+static int run_global(lua_State *L, lua_State *co, const char *name) {
+  lua_getglobal(co, name);
+#if LUA_VERSION_NUM >= 504
+  int results;
+  int status = lua_resume(co, L, 0, &results);
+#elif LUA_VERSION_NUM >= 502
+  int status = lua_resume(co, L, 0);
+#else
+  (void)L;
+  int status = lua_resume(co, 0);
+#endif
+  lua_settop(co, 0);
+  return status;
+}
+
+static lua_State *anchored_coroutine(lua_State *L) {
+  lua_State *co = lua_newthread(L);
+  luaL_ref(L, LUA_REGISTRYINDEX);
+  return co;
+}
+
+/* Given a word on the native stack that was seen to be no coroutine. When one is made there while the session is paused, then what it
+ * allocates after resume is its own. */
+static void a_coroutine_is_made_while_paused(void) {
+  one_place_t one = {.place = calloc(1, PLACE)};
+  CHECK(one.place != NULL);
+  luapulse_error_t error;
+  lua_State *L = host_prepare(host_new_state(allocate_in_one_place, &one));
+  host_run(L, PROGRAM);
+  host_run(L,
+           "collectgarbage() collectgarbage('stop')\n"
+           "function warm() local t = {} for i = 1, 50 do t[i] = {} end end\n"
+           "function inner() local t = {} for i = 1, 1000 do t[i] = {} end end");
+  one.learns = true;
+  lua_State *first = lua_newthread(L);
+  CHECK((char *)first >= one.place && (char *)first < one.place + PLACE);
+  volatile uintptr_t words[64];
+  for (int i = 0; i < 64; i++) words[i] = (uintptr_t)first;
+  lua_settop(L, 0);
+  host_run(L, "collectgarbage() collectgarbage() collectgarbage('stop')");
+  CHECK(!one.used);
+  one.used = true; /* not yet */
+  lua_State *other = anchored_coroutine(L);
+  start_tracing(L);
+  CHECK(run_global(L, other, "warm") == 0);
+  CHECK(luapulse_pause(L, &error) == 0);
+  one.used = false;
+  lua_State *second = anchored_coroutine(L);
+  CHECK((uintptr_t)second == words[0]);
+  CHECK(luapulse_resume(L, &error) == 0);
+  CHECK(run_global(L, second, "inner") == 0);
+  luapulse_profile_t *profile = host_stop(L);
+  CHECK(sum_of(profile, "alloc_objects", "inner") >= 1000);
+  luapulse_profile_free(profile);
+  lua_close(L);
+  free(one.place);
+}
+
 static const host_test_t tests[] = {
+    {"a_coroutine_is_made_while_paused", a_coroutine_is_made_while_paused},
     {"totals_are_those_of_the_host", totals_are_those_of_the_host},
     {"a_block_that_grows_is_counted_once", a_block_that_grows_is_counted_once},
     {"freed_blocks_are_not_read", freed_blocks_are_not_read},
