@@ -353,7 +353,10 @@ static heap_t *new_heap(void) {
  * the host has taken out meanwhile is left alone: it may put it back. */
 static heap_t *make_heap(vm_t *vm, lua_State *L) {
   heap_t *heap = vm->heap;
-  if (heap != NULL && is_in_place(heap, L)) return heap;
+  if (heap != NULL && is_in_place(heap, L)) {
+    heap->taken_out = false; /* the host has put it back itself */
+    return heap;
+  }
   if (heap != NULL && heap->taken_out) {
     put_in_place(heap, L);
     return heap;
@@ -429,6 +432,8 @@ void heap_forget(vm_t *vm, lua_State *L) {
     atomic_store(&heap->state, HEAP_LAST);
     return;
   }
+  if (is_in_place(heap, L))
+    return; /* the host has put it back itself: too small to be worth more than leaving it */
   delist(heap);
   mem_free(heap->block);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Heap profiling in hosts: what the allocator saw against what the host counted; allocators that move, wrap and are wrapped;
  * VMs that close. */
+#include <malloc.h>
+
 #include "heap.h"
 
 static void totals_are_those_of_the_host(void) {
@@ -190,6 +192,41 @@ static void closing_with_a_wrapper_around_ours(void) {
   }
 }
 
+/* From here on what is freed is overwritten, which the C library does not do to the few blocks of each size that it keeps for the thread. */
+static void spoil_what_is_freed(void) {
+  enum { KEPT = 7, MOST = 1024 };
+  mallopt(M_PERTURB, 0xa5);
+  for (size_t size = 16; size < MOST; size += 16) {
+    void *blocks[KEPT];
+    for (int i = 0; i < KEPT; i++) blocks[i] = malloc(size);
+    for (int i = 0; i < KEPT; i++) free(blocks[i]);
+  }
+}
+
+/* Given a host that puts back what it had asked for during a session: as it is, or with its own around it and profiled once more. When the
+ * VM is closed, then ours still serves. */
+static void a_host_that_puts_ours_back(void) {
+  for (int again = 0; again < 2; again++) {
+    arena_t arena = {0};
+    wrapper_t wrapper;
+    void *ud;
+    lua_State *L = open_program(&arena);
+    start_tracing(L);
+    lua_Alloc ours = lua_getallocf(L, &ud);
+    luapulse_profile_free(host_stop(L));
+    lua_setallocf(L, ours, ud);
+    if (again) {
+      start_tracing(L);
+      wrap(L, &wrapper);
+      luapulse_profile_free(host_stop(L));
+    }
+    host_call(L, "keep", 500);
+    spoil_what_is_freed();
+    lua_close(L);
+    CHECK(arena.bytes == 0 && arena.blocks == 0);
+  }
+}
+
 /* -- ends ------------------------------------------------------------------------------------------------------------------ */
 
 static int close_inside(lua_State *L) { /* blocks are sampled while their finalizers run */
@@ -356,6 +393,7 @@ static const host_test_t tests[] = {
     {"the_allocator_is_put_back", the_allocator_is_put_back},
     {"a_host_that_wraps_ours", a_host_that_wraps_ours},
     {"a_host_that_takes_ours_out", a_host_that_takes_ours_out},
+    {"a_host_that_puts_ours_back", a_host_that_puts_ours_back},
     {"closing_with_a_wrapper_around_ours", closing_with_a_wrapper_around_ours},
     {"closing_at_any_time", closing_at_any_time},
     {"blocks_of_earlier_sessions", blocks_of_earlier_sessions},
