@@ -287,10 +287,7 @@ live_ref_t heap_site(heap_t *heap, const heap_request_t *request) {
   live_ref_t other = actor(heap, request, reason);
   if (node != 0 && other != 0) node = live_child(&vm->live, node, other, 0);
   live_ref_t labels = label_of_walk(vm, &w->walk, LABEL_NO_STATE, type_of(request));
-  if (node == 0) {
-    live_lose(&vm->live, LOSS_OVERFLOW, 1);
-    return live_heap_overflow_site(&vm->live);
-  }
+  if (node == 0) return live_heap_overflow_site(&vm->live);
   if (node != w->last_node || labels != w->last_labels || w->last_site == 0) {
     w->last_node = node;
     w->last_labels = labels;

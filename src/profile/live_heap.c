@@ -157,10 +157,10 @@ bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t obj
   cell_at(header, site, &values, &hidden);
   add(&values[HEAP_ALLOC_OBJECTS], objects);
   add(&values[HEAP_ALLOC_SPACE], bytes);
-  if (!has_room(live)) {
-    live_lose(live, LOSS_OVERFLOW, 1);
-    return false;
-  }
+  bool may_follow = has_room(live);
+  /* Here alone, so that a block that has neither a site nor room counts once. */
+  if (!may_follow || site == header->overflow_cell) live_lose(live, LOSS_OVERFLOW, 1);
+  if (!may_follow) return false;
   keep(header, values, hidden);
   live_block_t block = {.bytes = bytes, .objects = objects, .cell = site, .born = (uint32_t)heap->gc_cycles};
   put(blocks_of(header), room_of(header), &block, address);

@@ -59,7 +59,8 @@ live_heap_totals_t *live_heap_totals(const live_t *live);
 /* The site of (node, labels), the one of [overflow] when there is no room. */
 live_ref_t live_heap_site(live_t *live, live_ref_t node, live_ref_t labels);
 live_ref_t live_heap_overflow_site(const live_t *live);
-/* A block was allocated at the site, where it counts for so many objects and bytes. False when there is no room to follow it. */
+/* A block was allocated at the site, where it counts for so many objects and bytes. False when there is no room to follow it. One that
+ * cannot be followed, or has no site of its own, is told as lost. */
 bool live_heap_add(live_t *live, live_ref_t site, uint64_t address, uint32_t objects, uint64_t bytes);
 /* It was freed. False when it is not one of those that are followed. */
 bool live_heap_remove(live_t *live, uint64_t address);

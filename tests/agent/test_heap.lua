@@ -957,6 +957,20 @@ t.test("finalizers_start_and_stop_at_any_moment", function()
   heap.check_whole(pulse.stop())
 end)
 
+-- What is in [overflow] is told as lost, and no block twice.
+t.test("overflow_is_told", function()
+  local kept = {}
+  pulse.start { heap = "sampling", heap_sample_mean_bytes = 1, max_memory_bytes = 1048576 }
+  for i = 1, 3000 do
+    local f = heap.load(("local d = ... return { {}, d } --%d"):format(i), "=f" .. i)
+    if i % 10 == 0 then kept[#kept + 1] = f(i) end
+  end
+  local profile = pulse.stop()
+  local overflow, all = heap.sum(profile, heap.leaf("[overflow]")).alloc_objects, heap.sum(profile).alloc_objects
+  t.truthy(overflow > 100, "blocks in [overflow]: " .. overflow)
+  t.between(profile:stats().overflow, overflow, all, "told as lost")
+end)
+
 t.test("the_same_seed_gives_the_same_samples", function()
   local function body() local kept = {} for i = 1, 3000 do kept[i] = { i, i } end return kept end
   local function take(seed)

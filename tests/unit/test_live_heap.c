@@ -197,6 +197,29 @@ static void blocks_without_room_are_lost_and_counted(void **state) {
   free(f.memory);
 }
 
+/* A block counts once as lost, whether it has no site of its own, no room to be followed, or neither. */
+static void blocks_without_a_site_are_told_as_lost(void **state) {
+  (void)state;
+  enum { FEW = 1000, MANY = 200000 };
+  fixture_t f;
+  open_region(&f, LIVE_MIN_BYTES, LIVE_HEAP_TRACED, 1);
+  live_heap_add(&f.live, f.sites[0], 16, 1, 10); /* there is room to follow some */
+  live_ref_t overflow = live_heap_overflow_site(&f.live), function = live_pseudo(&f.live, "deep"),
+             node = LIVE_ROOT;
+  for (live_ref_t child = function; child != 0; child = live_child(&f.live, node, function, 1))
+    node = child == function ? LIVE_ROOT : child;
+  assert_int_equal(live_heap_site(&f.live, node, 12345), overflow);
+  for (uint64_t i = 2; i < 2 + FEW; i++)
+    live_heap_add(&f.live, i % 2 == 0 ? overflow : f.sites[1], i * 16, 1, 10);
+  uint64_t followed = live_heap_totals(&f.live)->live_blocks, unfollowed = FEW + 1 - followed;
+  assert_true(followed > FEW / 2); /* by turns of those with a site and those without: so they end, too */
+  assert_in_range(live_lost(&f.live, LOSS_OVERFLOW), FEW / 2 + unfollowed / 2, FEW / 2 + unfollowed / 2 + 1);
+  uint64_t lost = live_lost(&f.live, LOSS_OVERFLOW);
+  for (uint64_t i = 2 + FEW; i < 2 + MANY; i++) live_heap_add(&f.live, overflow, i * 16, 1, 10);
+  assert_int_equal(live_lost(&f.live, LOSS_OVERFLOW) - lost, MANY - FEW);
+  free(f.memory);
+}
+
 /* -- readers of what a killed writer left ----------------------------------------------------------------------------- */
 
 static void fill(fixture_t *f, model_t *m) {
@@ -314,6 +337,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(blocks_by_the_thousand),
     cmocka_unit_test(an_unknown_block_is_none_of_ours),
     cmocka_unit_test(blocks_without_room_are_lost_and_counted),
+    cmocka_unit_test(blocks_without_a_site_are_told_as_lost),
     cmocka_unit_test(another_process_reads_it),
     cmocka_unit_test(overwritten_regions),
     cmocka_unit_test(counters_at_their_limits),
