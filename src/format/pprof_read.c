@@ -2,6 +2,9 @@
 /* pprof, read: any pprof file, ours or another's. protobuf-c takes the bytes apart; here every index is
  * checked before it is used, and everything is interned into a new profile.
  *
+ * A few bytes may ask for much: a sample repeats a location of many inlined calls, a message of two bytes takes a hundred of
+ * memory. So what a file may take is limited by its size.
+ *
  * Not kept: addresses and mappings beyond the first one's file name, columns, and drop_frames / keep_frames,
  * which `go tool pprof` applies and we do not. */
 #include <inttypes.h>
@@ -14,6 +17,14 @@
 #include "format/read.h"
 #include "profile.pb-c.h"
 #include "profile/mem.h"
+
+enum {
+  MOST_FRAMES = 65536,   /* of a sample */
+  FREE_FRAMES = 1 << 20, /* of all samples; to that comes one for each byte of the file */
+  MOST_LABELS = 1024,    /* of a sample */
+  FREE_BYTES = 1 << 20,  /* that messages may take; to that come so many for each byte of the file: */
+  BYTES_PER_BYTE = 32    /* the smallest that mean anything take about 20 */
+};
 
 typedef struct {
   uint32_t first, count; /* into reader_t.frames, innermost first: inlined calls share a location */
@@ -29,6 +40,7 @@ typedef struct {
   uint32_t *frames;
   profile_label_t *labels; /* of the sample at hand */
   size_t label_room;
+  size_t frames_left; /* that its samples may have */
   pprof_ids_t mapping_ids, location_ids, function_ids;
 } reader_t;
 
@@ -211,6 +223,9 @@ static bool read_locations(reader_t *r) {
 static bool read_labels(reader_t *r, const Pprof__Sample *from, size_t number, uint32_t *set) {
   *set = 0;
   if (from->n_label == 0) return true;
+  if (from->n_label > MOST_LABELS)
+    return failure_set(r->failure, "sample %zu has %zu labels; %d can be read", number, from->n_label,
+                       MOST_LABELS);
   if (!mem_reserve((void **)&r->labels, &r->label_room, from->n_label, sizeof *r->labels))
     return out_of_memory(r);
   for (size_t i = 0; i < from->n_label; i++) {
@@ -227,16 +242,29 @@ static bool read_labels(reader_t *r, const Pprof__Sample *from, size_t number, u
   return true;
 }
 
+static bool count_frames(reader_t *r, size_t *frames, uint32_t more, size_t number) {
+  *frames += more;
+  if (*frames > MOST_FRAMES)
+    return failure_set(r->failure, "sample %zu has more than %d frames, the most that can be read", number,
+                       MOST_FRAMES);
+  if (more > r->frames_left)
+    return failure_set(r->failure, "its samples have more frames than a file of its size may have");
+  r->frames_left -= more;
+  return true;
+}
+
 static bool read_sample(reader_t *r, const Pprof__Sample *from, size_t number) {
   if (from->n_value != r->profile->type_count)
     return failure_set(r->failure, "sample %zu has %zu values for %zu sample types", number, from->n_value,
                        r->profile->type_count);
   uint32_t stack = 0, labels;
+  size_t frames = 0;
   for (size_t i = from->n_location_id; i-- > 0 && profile_ok(r->profile);) { /* outermost first */
     uint32_t at = pprof_ids_find(&r->location_ids, from->location_id[i]);
     if (at == UINT32_MAX)
       return failure_set(r->failure, "sample %zu names location %" PRIu64 ", which is not there", number,
                          from->location_id[i]);
+    if (!count_frames(r, &frames, r->locations[at].count, number)) return false;
     for (size_t line = r->locations[at].count; line-- > 0;)
       stack = profile_stack(r->profile, stack, r->frames[r->locations[at].first + line]);
   }
@@ -255,25 +283,36 @@ static bool read_all(reader_t *r) {
 
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
-static void *unpack_alloc(void *ran_out, size_t size) {
+typedef struct {
+  size_t left; /* bytes that may still be taken; what is given back in between does not count */
+  bool too_many, ran_out;
+} unpack_t;
+
+static void *unpack_alloc(void *context, size_t size) {
+  unpack_t *unpack = context;
+  unpack->too_many = unpack->too_many || size > unpack->left;
+  if (unpack->too_many) return NULL;
+  unpack->left -= size;
   void *block = mem_realloc(NULL, size);
-  if (block == NULL) *(bool *)ran_out = true;
+  if (block == NULL) unpack->ran_out = true;
   return block;
 }
 
-static void unpack_free(void *ran_out, void *block) {
-  (void)ran_out;
+static void unpack_free(void *context, void *block) {
+  (void)context;
   mem_free(block);
 }
 
 profile_t *pprof_read(const char *data, size_t len, failure_t *failure) {
-  bool ran_out = false;
-  ProtobufCAllocator allocator = {unpack_alloc, unpack_free, &ran_out};
-  reader_t r = {.failure = failure, .profile = profile_new()};
+  unpack_t unpack = {.left = len < SIZE_MAX / BYTES_PER_BYTE / 2 ? FREE_BYTES + len * BYTES_PER_BYTE : 0};
+  ProtobufCAllocator allocator = {unpack_alloc, unpack_free, &unpack};
+  reader_t r = {.failure = failure, .profile = profile_new(), .frames_left = FREE_FRAMES + len};
   bool done = false;
   if (r.profile != NULL) r.file = pprof__profile__unpack(&allocator, len, (const uint8_t *)data);
-  if (r.profile == NULL || ran_out)
+  if (r.profile == NULL || unpack.ran_out)
     out_of_memory(&r);
+  else if (unpack.too_many)
+    failure_set(failure, "its messages take more memory than those of a file of its size may");
   else if (r.file == NULL)
     failure_set(failure, "it is no pprof profile, or cut short");
   else

@@ -267,6 +267,95 @@ static void a_file_that_inflates_beyond_the_limit_is_refused(void **state) {
   sink_close(memory, NULL);
 }
 
+/* -- little that asks for much --------------------------------------------------------------------------------- */
+
+static char *repeated(const char *unit, size_t unit_len, size_t count) {
+  char *data = malloc(unit_len * count);
+  assert_non_null(data);
+  for (size_t i = 0; i < count; i++) memcpy(data + i * unit_len, unit, unit_len);
+  return data;
+}
+
+/* The start, and behind it samples of one location of 256 inlined calls, `repeats` times. */
+static void assert_frames_refused(size_t repeats, size_t samples, const char *why) {
+  enum { LINES = 256 };
+  static char ids[100000], bytes[1 << 21];
+  raw_t raw = raw_start(), location = {.len = 0};
+  size_t len = 0;
+  put_number(&location, 1, 1);
+  for (int i = 0; i < LINES; i++) MESSAGE(&location, 4, 1, 70, 2, (uint64_t)i + 1);
+  put_bytes(&raw, 4, location.data, location.len);
+  memcpy(bytes, raw.data, raw.len);
+  len = raw.len;
+  memset(ids, 1, repeats);
+  for (size_t i = 0; i < samples; i++) {
+    raw_t head = {.len = 0}, field = {.len = 0};
+    put_varint(&field, 1 << 3 | 2);
+    put_varint(&field, repeats);
+    put_varint(&head, 2 << 3 | 2);
+    put_varint(&head, field.len + repeats + 2);
+    memcpy(bytes + len, head.data, head.len), len += head.len;
+    memcpy(bytes + len, field.data, field.len), len += field.len;
+    memcpy(bytes + len, ids, repeats), len += repeats;
+    memcpy(bytes + len, "\x10\x01", 2), len += 2;
+    assert_true(len < sizeof bytes);
+  }
+  failure_t failure = {""};
+  assert_null(pprof_read(bytes, len, &failure));
+  assert_string_equal(failure.text, why);
+}
+
+static void what_a_file_may_take_is_limited_by_its_size(void **state) {
+  (void)state;
+  enum { MANY = 1 << 20 };
+  assert_frames_refused(257, 1, "sample 1 has more than 65536 frames, the most that can be read");
+  assert_frames_refused(250, 100, "its samples have more frames than a file of its size may have");
+  failure_t failure = {""};
+  char *empty = repeated("\x12\x00", 2, MANY); /* samples with nothing in them */
+  assert_null(pprof_read(empty, 2 * MANY, &failure));
+  assert_string_equal(failure.text, "its messages take more memory than those of a file of its size may");
+  free(empty);
+}
+
+static void labels_of_a_sample_are_limited(void **state) {
+  (void)state;
+  enum { MANY = 1025 };
+  static const char label[] = "\x1a\x04\x08\x03\x10\x04"; /* outer=inner */
+  static char bytes[8192];
+  raw_t raw = raw_start(), head = {.len = 0};
+  put_varint(&head, 2 << 3 | 2);
+  put_varint(&head, (sizeof label - 1) * MANY + 2);
+  memcpy(raw.data + raw.len, head.data, head.len);
+  memcpy(bytes, raw.data, raw.len + head.len);
+  size_t len = raw.len + head.len;
+  for (int i = 0; i < MANY; i++) memcpy(bytes + len, label, sizeof label - 1), len += sizeof label - 1;
+  memcpy(bytes + len, "\x10\x01", 2), len += 2;
+  failure_t failure = {""};
+  assert_null(pprof_read(bytes, len, &failure));
+  assert_string_equal(failure.text, "sample 1 has 1025 labels; 1024 can be read");
+}
+
+/* The smallest samples, labels and lines that mean anything. */
+static void small_messages_can_be_read(void **state) {
+  (void)state;
+  enum { MANY = 100000 };
+  static const char sample[] = "\x12\x0b\x0a\x01\x01\x10\x01\x1a\x04\x08\x03\x10\x04";
+  raw_t raw = raw_start();
+  MESSAGE(&raw, 4, 1, 1, 3, 0x1000);
+  char *samples = repeated(sample, sizeof sample - 1, MANY),
+       *bytes = malloc(raw.len + (sizeof sample - 1) * MANY);
+  assert_non_null(bytes);
+  memcpy(bytes, raw.data, raw.len);
+  memcpy(bytes + raw.len, samples, (sizeof sample - 1) * MANY);
+  failure_t failure = {""};
+  profile_t *p = pprof_read(bytes, raw.len + (sizeof sample - 1) * MANY, &failure);
+  assert_string_equal(failure.text, "");
+  assert_int_equal(p->samples[0].values[0], MANY);
+  profile_free(p);
+  free(samples);
+  free(bytes);
+}
+
 /* -- memory ---------------------------------------------------------------------------------------------- */
 
 static bool round_trip_succeeds(void *context) {
@@ -295,6 +384,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_file_cut_anywhere_is_refused_when_zipped_and_harmless_when_not),
     cmocka_unit_test(flipped_bytes_do_no_harm),
     cmocka_unit_test(a_file_that_inflates_beyond_the_limit_is_refused),
+    cmocka_unit_test(what_a_file_may_take_is_limited_by_its_size),
+    cmocka_unit_test(labels_of_a_sample_are_limited),
+    cmocka_unit_test(small_messages_can_be_read),
     cmocka_unit_test(running_out_of_memory_is_reported),
 };
 UNIT_MAIN(tests)
