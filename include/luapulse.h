@@ -94,9 +94,10 @@ typedef struct {
       engine; /* how the cpu is sampled: "walk", "hook", "luajit", "count", "trace", "none" (heap alone); "" when not running */
   const char *
       source; /* what ticks now: "perf" (high-resolution events), "timer" (the kernel's tick), ""; tracing's clock: "tsc", "vdso" */
-  unsigned cost_ns;       /* CPU time a tick takes, a moving average, on the thread that called start */
-  unsigned rate;          /* ticks a second that source can give, at most the one asked for */
-  const char *note;       /* why the walker does not serve, "" when it does; valid until stop */
+  unsigned cost_ns; /* CPU time a tick takes, a moving average, on the thread that called start */
+  unsigned rate;    /* ticks a second that source can give, at most the one asked for */
+  /* why the walker does not serve, or the heap is not profiled any more; "" when all does; valid until stop */
+  const char *note;
   uint64_t samples;       /* taken so far */
   uint64_t lost_overflow; /* losses so far, by reason */
   uint64_t lost_truncated;

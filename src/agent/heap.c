@@ -9,6 +9,7 @@
 
 #include "agent/engine.h"
 #include "agent/heap_cycle.h"
+#include "agent/heap_foreign.h"
 #include "agent/heap_site.h"
 #include "agent/host_allocator.h"
 #include "agent/lean.h"
@@ -192,15 +193,26 @@ static void *free_last(heap_t *heap, void *block, size_t size) {
   return function(ud, block, size, 0);
 }
 
-__attribute__((noinline)) static void *allocate_not_sampling(heap_t *heap, void *block, size_t old_size,
-                                                             size_t new_size) {
-  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+static void *allocate_in_state(heap_t *heap, int state, void *block, size_t old_size, size_t new_size) {
   if (state == HEAP_TRACING) return allocate_traced(heap, block, old_size, new_size);
   if (state == HEAP_PAUSED) return allocate_paused(heap, block, old_size, new_size);
   if (state == HEAP_PROBED) heap->was_called = true;
   if (state == HEAP_LAST && new_size == 0 && (uint64_t)(uintptr_t)block == heap->last_block)
     return free_last(heap, block, old_size);
   return heap->allocate(heap->ud, block, old_size, new_size);
+}
+
+static void *allocate_like_a_vm(heap_t *heap, void *block, size_t old_size, size_t new_size);
+
+__attribute__((noinline)) static void *allocate_not_sampling(heap_t *heap, void *block, size_t old_size,
+                                                             size_t new_size) {
+  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+  if (state == HEAP_DOUBTED) {
+    heap_foreign_settle(heap);
+    return heap->wrapper(heap, block, old_size, new_size);
+  }
+  if (new_size != 0 && new_size == heap->vm_size) return allocate_like_a_vm(heap, block, old_size, new_size);
+  return allocate_in_state(heap, state, block, old_size, new_size);
 }
 
 __attribute__((noinline)) static void *count_failure(heap_t *heap) {
@@ -248,9 +260,7 @@ LEAN_INLINE void *hand_on_free(heap_t *heap, void *block, size_t size, way_t way
 }
 
 /* What a failure would have to undo is kept in the heap, not across the call. */
-LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way) {
-  if (__builtin_expect(heap_cycle_has_turned(heap), 0))
-    return allocate_turned(heap, block, old_size, new_size);
+LEAN_INLINE void *count_more(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way) {
   heap->left -= (int64_t)new_size;
   if (heap->left < 0) return allocate_sample(heap, block, old_size, new_size);
   if (block != NULL) return reallocate(heap, block, old_size, new_size);
@@ -258,6 +268,26 @@ LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_si
   heap->requested = new_size;
   void *result = hand_on_new(heap, old_size, new_size, way);
   return __builtin_expect(result != NULL, 1) ? result : count_failure(heap);
+}
+
+/* A block of the size that another VM would ask for first. */
+__attribute__((noinline)) static void *allocate_like_a_vm(heap_t *heap, void *block, size_t old_size,
+                                                          size_t new_size) {
+  if (block == NULL && heap_foreign_begins(heap, old_size))
+    return heap->allocate(heap->ud, block, old_size, new_size);
+  int state = atomic_load_explicit(&heap->state, memory_order_relaxed);
+  void *result = state == HEAP_SAMPLING ? count_more(heap, block, old_size, new_size, BY_THE_HOST)
+                                        : allocate_in_state(heap, state, block, old_size, new_size);
+  if (block == NULL && result != NULL) heap_foreign_doubt(heap, result);
+  return result;
+}
+
+LEAN_INLINE void *more(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way) {
+  if (__builtin_expect(heap_cycle_has_turned(heap), 0))
+    return allocate_turned(heap, block, old_size, new_size);
+  if (__builtin_expect(new_size == heap->vm_size, 0))
+    return allocate_like_a_vm(heap, block, old_size, new_size);
+  return count_more(heap, block, old_size, new_size, way);
 }
 
 LEAN_INLINE void *any(heap_t *heap, void *block, size_t old_size, size_t new_size, way_t way,
@@ -350,9 +380,9 @@ static heap_t *new_heap(void) {
 }
 
 /* One that an earlier session had to leave in place serves again: a second one around it would see every event twice. One that
- * the host has taken out meanwhile is left alone: it may put it back. */
+ * the host has taken out meanwhile is left alone: it may put it back. So is one that another VM uses. */
 static heap_t *make_heap(vm_t *vm, lua_State *L) {
-  heap_t *heap = vm->heap;
+  heap_t *heap = vm->heap != NULL && !atomic_load(&vm->heap->shared) ? vm->heap : NULL;
   if (heap != NULL && is_in_place(heap, L)) {
     heap->taken_out = false; /* the host has put it back itself */
     return heap;
@@ -390,6 +420,7 @@ bool heap_start(vm_t *vm, lua_State *L, failure_t *failure) {
   heap->filter = heap_walk_filter(walk);
   heap->filter_mask = HEAP_FILTER_FIRST - 1;
   heap->random.state = random_next(&vm->random);
+  heap_foreign_learn(heap);
   heap->session = atomic_fetch_add(&sessions, 1) + 1;
   heap_set_mean(vm, heap->traced ? 1 : vm->options.heap_sample_mean_bytes);
   heap_cycle_watch(vm, L);
@@ -404,7 +435,13 @@ static heap_state_t running_state(const heap_t *heap) {
 void heap_begin(vm_t *vm, lua_State *L) {
   heap_note_memory(vm, L);
   vm->heap->totals->vm_bytes_start = vm->heap->totals->vm_bytes;
-  atomic_store(&vm->heap->state, running_state(vm->heap));
+  if (!atomic_load(&vm->heap->shared)) atomic_store(&vm->heap->state, running_state(vm->heap));
+}
+
+const char *heap_given_up(const vm_t *vm) {
+  static const char why[] =
+      "the heap is not profiled any more: another VM was made with this one's allocator";
+  return vm->heap != NULL && vm->heap->walk != NULL && atomic_load(&vm->heap->shared) ? why : NULL;
 }
 
 void heap_stop(vm_t *vm, lua_State *L) {
@@ -425,7 +462,7 @@ void heap_stop(vm_t *vm, lua_State *L) {
 void heap_forget(vm_t *vm, lua_State *L) {
   heap_t *heap = vm->heap;
   vm->heap = NULL;
-  if (heap == NULL || !heap->taken_out)
+  if (heap == NULL || !heap->taken_out || atomic_load(&heap->shared))
     return;                           /* one that is left in place serves until the last block is freed */
   if (lv_strings_keep_allocators()) { /* in place, it sees when the last of them is gone */
     if (!is_in_place(heap, L)) put_in_place(heap, L);

@@ -20,10 +20,11 @@
 #include "profile/live_heap.h"
 
 typedef enum {
-  HEAP_OFF,    /* hands on */
-  HEAP_PROBED, /* hands on, and tells that it was called */
-  HEAP_LAST,   /* hands on until the VM is gone, and ends with it */
-  HEAP_PAUSED, /* and sees what is freed */
+  HEAP_OFF,     /* hands on */
+  HEAP_PROBED,  /* hands on, and tells that it was called */
+  HEAP_DOUBTED, /* another VM may use it; see heap_foreign.h */
+  HEAP_LAST,    /* hands on until the VM is gone, and ends with it */
+  HEAP_PAUSED,  /* and sees what is freed */
   HEAP_SAMPLING,
   HEAP_TRACING
 } heap_state_t;
@@ -42,6 +43,7 @@ typedef struct heap {
   heap_filter_t *filter; /* of the blocks that are followed */
 
   size_t requested;             /* by the allocation under way */
+  size_t vm_size;               /* of the first block of a VM; 0: not known */
   host_allocator_parts_t parts; /* of `allocate`, where the wrapper calls them itself */
   const uint8_t *white;         /* that the VM gives to new objects, from 5.4 on; see heap_cycle.h */
   const uint8_t *kind;          /* of collections it makes; NULL: not told */
@@ -60,10 +62,13 @@ typedef struct heap {
   struct heap_walk *walk; /* likewise */
   bool was_called;        /* while it was probed */
   bool taken_out;         /* by us, at the end of a session: it may be put in place again */
-  uint64_t last_block;    /* HEAP_LAST: with this one the VM is gone */
-  uint64_t session;  /* its number in this process: what was left behind by an earlier one is told apart */
-  struct heap *next; /* of all of them, for forked children */
-  void *block;       /* of memory that it lies in */
+  _Atomic bool shared;    /* another VM uses it: it hands on for good */
+  uint64_t doubted;       /* HEAP_DOUBTED: a block, and the state that it is to be again */
+  int state_before;
+  uint64_t last_block; /* HEAP_LAST: with this one the VM is gone */
+  uint64_t session;    /* its number in this process: what was left behind by an earlier one is told apart */
+  struct heap *next;   /* of all of them, for forked children */
+  void *block;         /* of memory that it lies in */
 } heap_t;
 
 /* Puts the wrapper in place, still handing on; L runs. False with a reason. May raise a Lua memory error. */
@@ -79,6 +84,8 @@ void heap_pause(vm_t *vm, bool pause);
 void heap_set_mean(vm_t *vm, size_t mean);
 /* What the inuse values are of from now on; returns what they were of. */
 luapulse_gc_t heap_set_gc(vm_t *vm, luapulse_gc_t gc);
+/* Why nothing more is profiled, though the session is on; NULL: all is. */
+const char *heap_given_up(const vm_t *vm);
 /* What the VM says it uses, for the totals. */
 void heap_note_memory(vm_t *vm, lua_State *L);
 /* Runs a full collection, as gc = true asks for. Errors of finalizers are swallowed, as Lua's own interface would have

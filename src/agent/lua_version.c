@@ -135,6 +135,25 @@ void *lv_newuserdata(lua_State *L, size_t size) {
 #endif
 }
 
+/* -- VMs --------------------------------------------------------------------------------------------------- */
+
+static void *note_and_refuse(void *ud, void *block, size_t old_size, size_t size) {
+  (void)block;
+  (void)old_size;
+  if (*(size_t *)ud == 0) *(size_t *)ud = size;
+  return NULL;
+}
+
+size_t lv_vm_size(void) {
+  size_t size = 0;
+#if LUA_VERSION_NUM >= 505
+  lua_newstate(note_and_refuse, &size, 1); /* the seed of its hashes */
+#else
+  lua_newstate(note_and_refuse, &size);
+#endif
+  return size;
+}
+
 /* -- coroutines ------------------------------------------------------------------------------------------ */
 
 #if LUA_VERSION_NUM < 502

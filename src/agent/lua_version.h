@@ -90,6 +90,14 @@ static inline bool lv_may_be_luajit(void) {
   return LUA_VERSION_NUM == 501;
 }
 
+/* The allocator is told what a new block is for. */
+static inline bool lv_tells_types(void) {
+  return LUA_VERSION_NUM >= 502;
+}
+
+/* Bytes of the first block that lua_newstate asks for. Makes no VM. */
+size_t lv_vm_size(void);
+
 /* There are collections that leave out what is old. */
 static inline bool lv_collects_young(void) {
   return LUA_VERSION_NUM >= 504;

@@ -443,6 +443,7 @@ static void end(vm_t *vm, lua_State *L) {
   vm->ending = true;
   vm->engine->stop(vm, L);
   if (vm->heap != NULL && has_heap(&vm->options)) heap_note_memory(vm, L);
+  if (heap_given_up(vm) != NULL) live_comment(&vm->live, heap_given_up(vm));
   heap_stop(vm, L);
   live_set_duration(&vm->live, (int64_t)(time_monotonic() - vm->started));
   search_names_now(vm, L);
@@ -574,7 +575,7 @@ void session_status(lua_State *L, luapulse_status_t *status) {
   status->running = 1;
   status->paused = vm->paused != 0;
   status->engine = vm->engine->name;
-  status->note = vm->note;
+  status->note = heap_given_up(vm) != NULL ? heap_given_up(vm) : vm->note;
   ticker_facts_t facts = vm->engine == &engine_walk ? walker_facts(vm) : ticker_facts(&vm->listener);
   status->source = facts.source; /* the instructions clock has no ticker */
   if (vm->engine == &engine_trace) status->source = stopwatch_source();

@@ -113,6 +113,95 @@ static void its_thread_has_ended(void) {
   CHECK(munmap(stack, LARGE) == 0);
 }
 
+/* -- VMs that share an allocator ----------------------------------------------------------------------------------------------- */
+
+static void *plain_allocate(void *ud, void *block, size_t old, size_t size) {
+  (void)ud;
+  (void)old;
+  if (size == 0) return free(block), NULL;
+  return realloc(block, size);
+}
+
+typedef struct {
+  lua_Alloc allocate;
+  void *ud;
+  lua_State *made; /* already; else it makes one itself */
+} lane_t;
+
+static void *run_lane(void *context) {
+  lane_t *lane = context;
+  lua_State *L = lane->made != NULL ? lane->made : host_new_state(lane->allocate, lane->ud);
+  host_prepare(L);
+  host_run(L, PROGRAM);
+  for (int i = 0; i < FEWER(20); i++) {
+    host_call(L, "churn", 200);
+    host_call(L, "keep", 200);
+    host_run(L, "drop()");
+  }
+  lua_close(L);
+  return NULL;
+}
+
+static void check_a_whole_session(lua_State *L) {
+  start_tracing(L);
+  host_call(L, "keep", 50);
+  stop_and_check(L);
+}
+
+/* As Lua Lanes makes its states: what lua_getallocf tells of the profiled one goes to lua_newstate, and they run on threads of their own. */
+static void another_vm_takes_our_allocator(void) {
+  enum { LANES = 2 };
+  for (int round = 0; round < 8; round++) {
+    bool made_here = round % 2 == 0, traced = round / 2 % 2 == 0, after_stop = round >= 4;
+    luapulse_status_t status;
+    pthread_t threads[LANES];
+    lane_t lanes[LANES];
+    lua_State *L = host_prepare(host_new_state(plain_allocate, NULL));
+    host_run(L, PROGRAM);
+    start_with(L, heap_options(traced ? LUAPULSE_COLLECTION_TRACING : LUAPULSE_COLLECTION_SAMPLING, 1));
+    for (int i = 0; i < LANES; i++) lanes[i].allocate = lua_getallocf(L, &lanes[i].ud);
+    if (after_stop) luapulse_profile_free(host_stop(L));
+    for (int i = 0; i < LANES; i++) {
+      lanes[i].made = made_here ? host_new_state(lanes[i].allocate, lanes[i].ud) : NULL;
+      CHECK(pthread_create(&threads[i], NULL, run_lane, &lanes[i]) == 0);
+    }
+    if (made_here ||
+        LUA_VERSION_NUM >=
+            502) { /* on others one that is made elsewhere may be overlooked while this one allocates */
+      if (!made_here) CHECK(pthread_join(threads[0], NULL) == 0);
+      luapulse_get_status(L, &status);
+      CHECK((strstr(status.note, "another VM") != NULL) == !after_stop);
+      for (int i = 0; i < 10; i++) host_call(L, "churn", 200);
+      if (!after_stop) luapulse_profile_free(host_stop(L));
+      check_a_whole_session(L);
+      for (int i = 0; i < 10; i++) host_call(L, "churn", 200);
+    } else {
+      CHECK(pthread_join(threads[0], NULL) == 0);
+    }
+    lua_close(L); /* before theirs */
+    CHECK(pthread_join(threads[1], NULL) == 0);
+    if (made_here) CHECK(pthread_join(threads[0], NULL) == 0);
+  }
+}
+
+/* Blocks of that size are nothing else to a VM itself. */
+static void blocks_as_large_as_a_vm(void) {
+  arena_t arena = {0};
+  lua_State *L = open_program(&arena);
+  host_run(L,
+           "function sizes() local t = {} for size = 1, 9000 do t[1] = ('x'):rep(size - 1) .. 'y' end end");
+  for (int traced = 0; traced < 2; traced++) {
+    luapulse_status_t status;
+    start_with(L, heap_options(traced ? LUAPULSE_COLLECTION_TRACING : LUAPULSE_COLLECTION_SAMPLING, 1));
+    host_run(L, "sizes()");
+    luapulse_get_status(L, &status);
+    CHECK(status.note[0] == '\0');
+    stop_and_check(L);
+  }
+  lua_close(L);
+  CHECK(arena.bytes == 0 && arena.blocks == 0);
+}
+
 static void *sample_the_cpu(void *unused) {
   (void)unused;
   lua_State *L = host_open();
@@ -294,6 +383,8 @@ static const host_test_t tests[] = {
     {"many_vms_on_many_threads", many_vms_on_many_threads},
     {"a_vm_moves", a_vm_moves},
     {"its_thread_has_ended", its_thread_has_ended},
+    {"another_vm_takes_our_allocator", another_vm_takes_our_allocator},
+    {"blocks_as_large_as_a_vm", blocks_as_large_as_a_vm},
     {"while_the_cpu_of_another_is_sampled", while_the_cpu_of_another_is_sampled},
     {"one_vm_inside_another", one_vm_inside_another},
     {"the_host_itself", the_host_itself},
