@@ -72,17 +72,19 @@ static void after_fork_parent(void) {
   pthread_mutex_unlock(&control);
 }
 
-static void after_fork_child(void) {
-  pthread_mutex_unlock(&sleeping);
-  pthread_mutex_unlock(&control);
-}
-
-static void set_up(void) {
+static void make_wake(void) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&wake, &attributes);
   pthread_condattr_destroy(&attributes);
+}
+
+/* The copy of `wake` has the parent's thread waiting in it, which is not here: signals meant for ours would be kept for that one. */
+static void after_fork_child(void) {
+  make_wake();
+  pthread_mutex_unlock(&sleeping);
+  pthread_mutex_unlock(&control);
 }
 
 int watcher_guard_forks(void) {
@@ -117,7 +119,7 @@ static void end(void) {
 }
 
 bool watcher_adjust(bool wall, failure_t *failure) {
-  pthread_once(&once, set_up);
+  pthread_once(&once, make_wake);
   pthread_mutex_lock(&control);
   bool there = owner == getpid(); /* a forked child has none of its parent's threads */
   int error = 0;

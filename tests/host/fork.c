@@ -154,6 +154,32 @@ static void fork_while_others_start(void) {
   lua_close(L);
 }
 
+/* -- the profiler's own thread -------------------------------------------------------------------------------------- */
+
+/* Given a parent whose own thread of the profiler waits for its time, when a child profiles for itself several times, then each stop
+ * ends the child's thread: nothing of the parent's is waited for. */
+static void child_with_a_thread_of_its_own(void) {
+  lua_State *L = host_open();
+  host_start(L, LUAPULSE_CLOCK_WALL);
+  host_sample(L, 20);
+  fflush(NULL);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    alarm(60);
+    lua_State *other = host_open();
+    for (int i = 0; i < 8; i++) {
+      host_start(other, LUAPULSE_CLOCK_WALL);
+      host_sample(other, 20); /* its thread has gone to sleep meanwhile, more than once */
+      luapulse_profile_free(host_stop(other));
+    }
+    _exit(0);
+  }
+  host_wait(pid);
+  luapulse_profile_free(host_stop(L));
+  lua_close(L);
+}
+
 /* -- children without fork handlers
  * ------------------------------------------------------------------------------------ */
 
@@ -286,6 +312,7 @@ static const host_test_t tests[] = {
     {"storm_hook", storm_hook},
     {"storm_instructions", storm_instructions},
     {"fork_while_others_start", fork_while_others_start},
+    {"child_with_a_thread_of_its_own", child_with_a_thread_of_its_own},
     {"vfork_and_popen", vfork_and_popen},
     {"fork_in_coroutine", fork_in_coroutine},
     {"exec_with_a_session", exec_with_a_session},
