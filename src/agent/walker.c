@@ -30,7 +30,7 @@ typedef struct walker walker_t;
 struct walker {
   tick_listener_t listener; /* first: the handler gets this */
   struct walker *next;
-  pid_t tid;
+  pid_t tid;      /* 0: retired, its thread has ended */
   unsigned users; /* VMs that were started here and are still profiled */
   bool adopted;   /* by the watcher, to see whether a VM has come here */
   uint64_t adopted_at;
@@ -134,13 +134,22 @@ static void end_walker(walker_t *w) {
   mapping_end(w, sizeof *w);
 }
 
-/* Ends those whose thread is gone, and those nobody needs: this thread's own, or all. A thread's own walker is best ended by
- * the thread itself, which can take a pending signal out of its queue. */
+/* Its thread is gone, but VMs that were started there are still profiled and know it: it is of no thread and ticks no more. */
+static void retire(walker_t *w) {
+  ticker_leave(&w->listener);
+  w->tid = 0;
+  w->stack_low = w->stack_high = 0;
+}
+
+/* Ends those whose thread is gone, as soon as no VM knows them, and those nobody needs: this thread's own, or all. A thread's
+ * own walker is best ended by the thread itself, which can take a pending signal out of its queue. */
 static void sweep(bool all) {
   pid_t tid = this_thread();
   for (walker_t **link = &walkers; *link != NULL;) {
     walker_t *w = *link;
-    if (ticker_is_alive(&w->listener) && (w->users > 0 || (w->tid != tid && !all))) {
+    bool alive = ticker_is_alive(&w->listener);
+    if (!alive && w->users > 0) retire(w);
+    if (w->users > 0 || (alive && w->tid != tid && !all)) {
       link = &w->next;
       continue;
     }
@@ -207,8 +216,10 @@ void walker_count_from_now(vm_t *vm) {
 }
 
 void walker_pause(vm_t *vm, bool pause) {
+  pthread_mutex_lock(&lock); /* another thread may be about to retire it */
   if (vm->walker != NULL && (!pause || vm_index_count(&walked_vms) == 1))
     ticker_hold(&vm->walker->listener, pause);
+  pthread_mutex_unlock(&lock);
   if (!pause) walker_count_from_now(vm);
 }
 
@@ -298,6 +309,7 @@ bool walker_has_stack(uint64_t address, pid_t *tid, uint64_t *high) {
   pthread_mutex_lock(&lock);
   for (walker_t *w = walkers; w != NULL && !found; w = w->next) {
     uint64_t low = w->stack_low, end = w->stack_high;
+    if (w->tid == 0) continue;
     if (end == 0) { /* adopted: somewhere around where it was last seen */
       low = atomic_load(&w->last_sp) - UNKNOWN_STACK;
       end = low + 2 * (uint64_t)UNKNOWN_STACK;
@@ -312,7 +324,11 @@ bool walker_has_stack(uint64_t address, pid_t *tid, uint64_t *high) {
 }
 
 ticker_facts_t walker_facts(const vm_t *vm) {
-  return vm->walker != NULL ? ticker_facts(&vm->walker->listener) : (ticker_facts_t){.source = ""};
+  ticker_facts_t facts = {.source = ""};
+  pthread_mutex_lock(&lock);
+  if (vm->walker != NULL) facts = ticker_facts(&vm->walker->listener);
+  pthread_mutex_unlock(&lock);
+  return facts;
 }
 
 /* -- what the layout tells in ordinary context ---------------------------------------------------------------------- */

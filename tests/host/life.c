@@ -190,6 +190,44 @@ static void thread_ends_without_stop(void) {
   left_by_its_thread(HOST_BY_HOOK);
 }
 
+static lua_State *leave_one(void) {
+  lua_State *L = host_open();
+  leave_t leave = {L, HOST_BY_WALK};
+  run_in_thread(start_and_leave, &leave);
+  return L;
+}
+
+/* Given a VM that was left by its thread, when another VM's session ends, then the first can be asked, paused and sampled here. */
+static void asked_after_its_thread_and_another_vm(void) {
+  luapulse_error_t error = {""};
+  luapulse_status_t status;
+  lua_State *other = host_open();
+  host_start_by(other, HOST_BY_WALK);
+  lua_State *left = leave_one();
+  luapulse_profile_free(host_stop(other));
+  luapulse_get_status(left, &status);
+  CHECK(status.running && strcmp(status.source, "") == 0);
+  CHECK(luapulse_pause(left, &error) == 0);
+  CHECK(luapulse_resume(left, &error) == 0);
+  host_sample_more(left, 5);
+  luapulse_profile_free(host_stop(left));
+  lua_close(left);
+  lua_close(other);
+  CHECK(nothing_left());
+}
+
+/* Given the same, when another VM starts here and then the first one stops, then the other's ticks go on. */
+static void stopped_after_its_thread_beside_another_vm(void) {
+  lua_State *left = leave_one(), *other = host_open();
+  host_start_by(other, HOST_BY_WALK);
+  luapulse_profile_free(host_stop(left));
+  host_sample_more(other, 20);
+  luapulse_profile_free(host_stop(other));
+  lua_close(left);
+  lua_close(other);
+  CHECK(nothing_left());
+}
+
 /* A VM is stopped by another thread while its own goes on, blocks signals, and starts a new one. */
 static pthread_barrier_t barrier;
 
@@ -438,6 +476,8 @@ static const host_test_t tests[] = {
     {"finalizers_after_the_end", finalizers_after_the_end},
     {"close_in_threads", close_in_threads},
     {"thread_ends_without_stop", thread_ends_without_stop},
+    {"asked_after_its_thread_and_another_vm", asked_after_its_thread_and_another_vm},
+    {"stopped_after_its_thread_beside_another_vm", stopped_after_its_thread_beside_another_vm},
     {"stop_elsewhere_with_a_tick_pending", stop_elsewhere_with_a_tick_pending},
     {"thousand_vms", thousand_vms},
     {"two_vms_on_one_thread", two_vms_on_one_thread},
