@@ -25,6 +25,14 @@ int perf_clock_signal(void) {
   return 0;
 }
 
+/* A program that was started with a standard descriptor closed would take what has its number for its input or output. */
+static int above_standard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(fd);
+  return moved;
+}
+
 int perf_clock_open(pid_t tid, int signal) {
   struct perf_event_attr attributes = {
       .size = sizeof attributes,
@@ -36,7 +44,7 @@ int perf_clock_open(pid_t tid, int signal) {
       .exclude_hv = 1,
       .wakeup_events = 1,
   };
-  int fd = (int)syscall(SYS_perf_event_open, &attributes, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  int fd = above_standard((int)syscall(SYS_perf_event_open, &attributes, tid, -1, -1, PERF_FLAG_FD_CLOEXEC));
   if (fd < 0) return -1;
   struct f_owner_ex owner = {F_OWNER_TID, tid};
   if (fcntl(fd, F_SETOWN_EX, &owner) == 0 && fcntl(fd, F_SETSIG, signal) == 0 &&

@@ -312,6 +312,24 @@ test_refusals() {
     rm -f p.html
   done
 }
+# A program without standard descriptors has none of luapulse's instead.
+test_closed_standard_descriptors() {
+  cat >closed.lua <<EOF
+os.execute("for fd in 0 1 2; do readlink /proc/\$PPID/fd/\$fd || echo none; done >seen")
+io.stdin:read("*a")
+dofile("$burn")
+EOF
+  for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+    (eval "timeout 20 lua5.4 closed.lua 0 </dev/null >out 2>err $closed") || fail "the program alone, $closed: $?"
+    mv seen expected
+    (eval "timeout 20 $luapulse run -v -F 1000 -o p.pb.gz -- lua5.4 closed.lua 0.2 </dev/null >out 2>err $closed") ||
+      fail "luapulse run $closed: $?"
+    same "$(cat seen)" "$(cat expected)" "standard descriptors $closed"
+    profile_is_there p.pb.gz
+    (eval "timeout 20 $luapulse run -o no.pb.gz -- lua5.4 -E closed.lua 0 </dev/null >out 2>err $closed") # which takes nothing of what it is given
+    same "$(cat seen)" "$(cat expected)" "standard descriptors of one that is not profiled, $closed"
+  done
+}
 # What can be known of a file before there is a profile is said before the program has begun.
 test_unwritable_output_is_an_error_before_the_run() {
   local name

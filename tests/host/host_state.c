@@ -598,6 +598,23 @@ static void cancelled_thread(void) {
   lua_close(L);
 }
 
+/* Given a program without standard input, output or error, when it is profiled, then it has none of ours in their place. */
+static void closed_standard_descriptors(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    lua_State *L = host_open();
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+    CHECK(kept >= 0 && close(fd) == 0);
+    host_start(L, LUAPULSE_CLOCK_CPU);
+    host_sample(L, 5);
+    bool taken = fcntl(fd, F_GETFD) >= 0;
+    CHECK(dup2(kept, fd) == fd && close(kept) == 0);
+    if (taken) FAIL("descriptor %d was taken", fd);
+    luapulse_profile_free(host_stop(L));
+    CHECK(host_perf_events() == 0);
+    lua_close(L);
+  }
+}
+
 static const host_test_t tests[] = {
     {"handlers_preserved", handlers_preserved},
     {"handlers_preserved_with_perf", handlers_preserved_with_perf},
@@ -606,6 +623,7 @@ static const host_test_t tests[] = {
     {"stray_signals", stray_signals},
     {"host_takes_the_signal_of_events", host_takes_the_signal_of_events},
     {"host_closes_our_descriptor", host_closes_our_descriptor},
+    {"closed_standard_descriptors", closed_standard_descriptors},
     {"blocked_signals", blocked_signals},
     {"alternate_stack", alternate_stack},
     {"sethook_in_a_loop", sethook_in_a_loop},
