@@ -19,8 +19,8 @@ static size_t aligned(size_t bytes) {
 
 /* One mapping for all. */
 static trace_t *map_trace(vm_t *vm) {
-  uint32_t node_max = (uint32_t)(vm->options.max_memory_bytes / 256), buckets = 1024;
-  if (node_max > 1u << 22) node_max = 1u << 22;
+  size_t wanted = vm->options.max_memory_bytes / 256;
+  uint32_t node_max = wanted < 1u << 22 ? (uint32_t)wanted : 1u << 22, buckets = 1024;
   while (buckets < node_max) buckets *= 2;
   size_t chunk_max = (size_t)16 << 20;
   size_t fixed = aligned(sizeof(trace_t)) + aligned(sizeof(trace_coroutine_t) * TRACE_COROUTINES) +

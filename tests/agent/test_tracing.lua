@@ -63,6 +63,21 @@ t.test("engine_and_types", function()
   end
 end)
 
+-- The room for paths is a part of max_memory_bytes, up to a bound.
+t.test("any_bound_of_memory", function()
+  local function deep(n) return n > 0 and 1 + deep(n - 1) or 0 end
+  for _, bytes in ipairs { 2 ^ 32, 2 ^ 40, 3 * 2 ^ 40 } do
+    local ok, message = pcall(pulse.start, { cpu = "tracing", max_memory_bytes = bytes, max_process_memory_bytes = bytes })
+    if ok then
+      for _ = 1, 20 do deep(50) end
+      local stats = pulse.stop():stats()
+      t.equal(stats.overflow or 0, 0, "overflow within " .. bytes)
+    else
+      t.truthy(message:find("no memory", 1, true), message) -- where the system does not give so much
+    end
+  end
+end)
+
 t.test("calls_and_recursion", function()
   check(function(count)
     local function leaf() count() end
