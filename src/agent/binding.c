@@ -55,6 +55,7 @@ static unsigned read_word(lua_State *L, const char *name, unsigned otherwise, co
   return value;
 }
 
+/* The name of the layout file stays on the stack. */
 static void read_clock_and_engine(lua_State *L, luapulse_profile_options_t *o) {
   static const char *const clocks[] = {"cpu", "instructions", "wall"};
   static const char *const engines[] = {"auto", "walk", "interface"};
@@ -62,10 +63,9 @@ static void read_clock_and_engine(lua_State *L, luapulse_profile_options_t *o) {
                                              "\"cpu\", \"wall\" or \"instructions\"");
   o->cpu_engine = (luapulse_engine_t)read_word(L, "cpu_engine", o->cpu_engine, engines,
                                                "\"auto\", \"walk\" or \"interface\"");
-  lua_getfield(L, 1, "layout"); /* the table keeps the string while start reads it */
+  lua_getfield(L, 1, "layout"); /* stays on the stack: a metamethod may have made it for us alone */
   if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TSTRING) wrong(L, "layout", "the name of a layout file");
   o->layout_file = lua_tostring(L, -1);
-  lua_pop(L, 1);
 }
 
 /* A whole number in the range, or the default when the option is absent. */

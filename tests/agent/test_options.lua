@@ -79,6 +79,20 @@ t.test("impossible_values_are_errors", function()
   end
 end)
 
+-- Given options that a metamethod makes up as they are read, when those read later let the collector run, then the name of the
+-- layout file is still what was said.
+t.test("options_out_of_a_metamethod", function()
+  local name, kept = "no/such/folder/", {}
+  local made_up = { layout = function() return name .. ("q"):rep(60) .. #kept end }
+  function made_up.seed()
+    collectgarbage()
+    collectgarbage()
+    for i = 1, 200 do kept[i] = ("Z"):rep(50 + i % 60) .. i end -- where the name was
+  end
+  local options = setmetatable({}, { __index = function(_, key) return made_up[key] and made_up[key]() end })
+  t.fails("layout file " .. name .. ("q"):rep(60) .. "0: cannot be read", pulse.start, options)
+end)
+
 t.test("a_budget_too_small_for_the_tables", function()
   t.fails("max_process_memory_bytes (262144)", pulse.start, { max_process_memory_bytes = 262144 })
   t.equal(pulse.status().running, false, "running")
