@@ -44,7 +44,7 @@ NAME    := $(wildcard src/name/*.c)
 WALK    := $(wildcard src/walk/*.c)
 AGENT   := $(wildcard src/agent/*.c)
 # of it, what has no Lua in it, and is the same for all of them
-LUALESS := $(patsubst %,src/agent/%.c,budget heap_filter heap_links heap_trail loader perf_clock rate_limit rest seccomp stopwatch symbol system_call \
+LUALESS := $(patsubst %,src/agent/%.c,budget heap_filter heap_links heap_trail kernel_time loader perf_clock rate_limit rest seccomp stopwatch symbol \
   thread_state tick_event tick_signal tick_weight ticker undrained vm_index)
 ATTACH  := $(wildcard src/attach/*.c) src/attach/bpf/programs.c
 CLI     := $(wildcard src/cli/*.c)

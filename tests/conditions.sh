@@ -14,4 +14,5 @@ no_perf_events() {
   paranoid=$(cat /proc/sys/kernel/perf_event_paranoid 2>/dev/null) || return 0 # the kernel has none
   { [ "$paranoid" -gt 2 ] && not_root; } || grep -q '^Seccomp:.*2' /proc/self/status
 }
-export -f no_bpf no_bpf_stats not_root no_kernel_threads no_32_bit_programs yama_forbids no_perf_events
+no_flag_of_faults() { [ "$(uname -m)" = aarch64 ]; }
+export -f no_bpf no_bpf_stats not_root no_kernel_threads no_32_bit_programs yama_forbids no_perf_events no_flag_of_faults

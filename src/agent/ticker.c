@@ -11,9 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/kernel_time.h"
 #include "agent/perf_clock.h"
 #include "agent/seccomp.h"
-#include "agent/system_call.h"
 #include "agent/tick_event.h"
 #include "agent/tick_signal.h"
 #include "agent/tick_weight.h"
@@ -123,7 +123,7 @@ static bool event_is_lost(const ticker_t *ticker, uint64_t now) {
 static int kind_of_timer_tick(ticker_t *ticker, uint64_t now, const void *context) {
   tick_weight_timer_ticked(&ticker->weight, now);
   if (!tick_event_ticks(&ticker->event)) return ANY_TICK;
-  if (system_call_ended(context)) return KERNEL_TICK;
+  if (kernel_time_ended(context)) return KERNEL_TICK;
   if (event_is_lost(ticker, now) || !tick_signal_is_ours(&events))
     tick_event_give_up(&ticker->event);
   else if (now - ticker->event.last > 4 * ticker->event.gap + LEAST_KERNEL_PERIOD)
