@@ -74,7 +74,8 @@ test-deps:
 
 # The command is one file that can be copied to another machine: libraries are linked statically where they are there so.
 lib = $(if $(findstring /,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
-COMMAND_LIBS = $(foreach l,protobuf-c bpf dw elf lzma bz2 z ncursesw tinfo,$(call lib,$(l))) -lm -ldl -lpthread
+# What elfutils opens goes through src/cli/debug_open.c.
+COMMAND_LIBS = -Wl,--wrap=open,--wrap=open64 $(foreach l,protobuf-c bpf dw elf lzma bz2 z ncursesw tinfo,$(call lib,$(l))) -lm -ldl -lpthread
 $(B)/luapulse: $(CLI_OBJ)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) -o $@ $^ $(COMMAND_LIBS)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/debug_open.h"
 #include "name/regular_file.h"
 #include "profile/mem.h"
 
@@ -223,6 +224,7 @@ debug_info_t *debug_info_open(const char *path, const debug_struct_t *wanted, si
   }
   info->wanted = wanted;
   info->wanted_count = count;
+  debug_open_regular_only(true);
   if (report(info, path, failure)) {
     dwfl_getmodules(info->dwfl, collect_module, info, 0);
     if (check(info, path, failure)) return info;
@@ -233,6 +235,7 @@ debug_info_t *debug_info_open(const char *path, const debug_struct_t *wanted, si
 
 void debug_info_close(debug_info_t *info) {
   if (info == NULL) return;
+  debug_open_regular_only(false);
   if (info->dwfl != NULL) dwfl_end(info->dwfl);
   mem_free(info->definitions);
   mem_free(info);

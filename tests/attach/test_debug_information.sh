@@ -50,6 +50,27 @@ test_a_lua_that_is_not_known() {
     kill -STOP "$without"
   done
 }
+# A file may call any other one its debug file, and where it has moved a part of it to: pipes are not opened, which would wait for a writer.
+test_debug_links_to_pipes() {
+  local link
+  mkfifo pipe
+  cp "$(readlink -f "$(command -v lua5.4)")" bare
+  objcopy --remove-section .gnu_debuglink --remove-section .note.gnu.build-id bare
+  printf 'pipe\0\0\0\0\1\2\3\4' >link
+  printf '%s\0%s' "$PWD/pipe" 01234567890123456789 >alternative
+  objcopy --add-section .gnu_debuglink=link bare linked || fail "no link"
+  host_with host
+  objcopy --add-section .gnu_debugaltlink=alternative host split || fail "no second link"
+  start ./linked -e 'io.write("ready\n") io.flush() while true do end'
+  until_printed ready
+  probed "$luapulse"
+  layout_is "$known"
+  lacks out "debug information could not be read"
+  status timeout 20 "$luapulse" layout linked
+  same "$status" 1 "status of layout"
+  status timeout 20 "$luapulse" layout split
+  same "$status" 0 "status of layout, with a part elsewhere: $(cat err)"
+}
 test_debug_information_comes_first() {
   host_with host
   start_split ./host -- plain
