@@ -20,7 +20,8 @@
 
 enum {
   MOST_FRAMES = 65536,   /* of a sample */
-  FREE_FRAMES = 1 << 20, /* of all samples; to that comes one for each byte of the file */
+  FREE_FRAMES = 1 << 20, /* of all samples; to that come so many for each byte of the file: */
+  FRAMES_PER_BYTE = 4,   /* a location's number takes one or two, and inlined calls are some to a location */
   MOST_LABELS = 1024,    /* of a sample */
   FREE_BYTES = 1 << 20,  /* that messages may take; to that come so many for each byte of the file: */
   BYTES_PER_BYTE = 32    /* the smallest that mean anything take about 20 */
@@ -306,7 +307,8 @@ static void unpack_free(void *context, void *block) {
 profile_t *pprof_read(const char *data, size_t len, failure_t *failure) {
   unpack_t unpack = {.left = len < SIZE_MAX / BYTES_PER_BYTE / 2 ? FREE_BYTES + len * BYTES_PER_BYTE : 0};
   ProtobufCAllocator allocator = {unpack_alloc, unpack_free, &unpack};
-  reader_t r = {.failure = failure, .profile = profile_new(), .frames_left = FREE_FRAMES + len};
+  reader_t r = {
+      .failure = failure, .profile = profile_new(), .frames_left = FREE_FRAMES + FRAMES_PER_BYTE * len};
   bool done = false;
   if (r.profile != NULL) r.file = pprof__profile__unpack(&allocator, len, (const uint8_t *)data);
   if (r.profile == NULL || unpack.ran_out)
