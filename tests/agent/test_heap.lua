@@ -27,16 +27,19 @@ local function many_lines()
 end
 
 -- The collector and the table of strings allocate where they happen to be called: on 5.1 they cannot always be told from the line.
--- Sanitizers make the frames of the module so large that a pc of an earlier collection may lie in one of them, nearer than that of the line: there
--- a block in some hundreds is on a line before its own (5.5, with -O1).
+-- Sanitizers make the frames of the module so large that a pc of before may lie in one of them, nearer than that of the line: there blocks of
+-- some lines are on a line before their own (5.5, with -O1).
 local is_sanitized = (os.getenv "LD_PRELOAD" or ""):find("asan", 1, true) ~= nil
-local function check_lines(profile, more, less)
-  local lines, off = heap.lines(profile, "many.lua", "[gc]"), {}
+local function check_lines(profile, more)
+  local lines, off, wanted_all, got_all = heap.lines(profile, "many.lua", "[gc]"), {}, 0, 0
   for line = 2, LINES do
     local wanted, got = kinds[line % #kinds + 1][2] * ROUNDS, lines[line] and lines[line].alloc_objects or 0
-    if got < wanted - (less or 0) or got > wanted + more then off[#off + 1] = ("line %d: %d, not %d"):format(line, got, wanted) end
+    if got < wanted or got > wanted + more then off[#off + 1] = ("line %d: %d, not %d"):format(line, got, wanted) end
+    wanted_all, got_all = wanted_all + wanted, got_all + got
   end
-  t.equal(table.concat(off, "\n"), "", "blocks by line")
+  if not is_sanitized then return t.equal(table.concat(off, "\n"), "", "blocks by line") end
+  t.between(#off, 0, LINES / 20, "lines that have not their own blocks alone: " .. table.concat(off, ", "))
+  t.between(got_all - wanted_all, 0, more * LINES, "blocks of all lines")
 end
 
 t.test("each_line_has_its_blocks", function()
@@ -52,7 +55,7 @@ t.test("each_line_has_its_blocks_while_the_collector_runs", function()
     collectgarbage()
     pulse.start { heap = "tracing" }
     for i = 1, ROUNDS do body(i) end
-    check_lines(pulse.stop(), is_51 and 2 or is_sanitized and 1 or 0, is_sanitized and 1 or 0)
+    check_lines(pulse.stop(), is_51 and 2 or 0)
   end
 end)
 
@@ -941,16 +944,23 @@ t.test("finalizers_start_and_stop_at_any_moment", function()
       pcall(pulse.stop)
     end)
   end
-  collectgarbage("setpause", 1)
-  collectgarbage("setstepmul", 1000)
+  local function collect_at(pause, speed)
+    if _VERSION == "Lua 5.5" then
+      collectgarbage("param", "pause", pause)
+      collectgarbage("param", "stepmul", speed)
+    else
+      collectgarbage("setpause", pause)
+      collectgarbage("setstepmul", speed)
+    end
+  end
+  collect_at(1, 1000)
   for round = 1, t.fewer(300) do
     for _ = 1, 5 do disturb() end
     pcall(pulse.start, { heap = round % 2 == 0 and "tracing" or "sampling", max_memory_bytes = 262144, gc = round % 3 == 0 })
     for _ = 1, 5 do disturb() end
     pcall(pulse.stop)
   end
-  collectgarbage("setpause", 200)
-  collectgarbage("setstepmul", 200)
+  collect_at(200, 200)
   collectgarbage()
   pcall(pulse.stop)
   pulse.start { heap = "tracing" }
