@@ -265,7 +265,7 @@ test_run_refuses_what_is_no_layout() {
   run_refused "cannot be read" lua5.4 folder
   run_refused "line 1: expected \`layout\`, not" lua5.4 binary
   run_refused "the layout \"Lua 5.1-5.1.2\" does not say" lua5.1 cut
-  refused 1 "cannot read the layout file missing" run --layout missing -o result.layout -f pprof -- lua5.4 program.lua
+  refused 125 "cannot read the layout file missing" run --layout missing -o result.layout -f pprof -- lua5.4 program.lua
   refused 2 "--layout needs a value" run -o p.html --layout
 }
 test_help() {
