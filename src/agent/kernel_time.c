@@ -41,7 +41,7 @@ static bool is_repeated(uintptr_t pc) {
 }
 
 static bool at_page(greg_t address) {
-  return ((uintptr_t)address + REACH) % PAGE < 2 * REACH;
+  return ((uintptr_t)address + REACH) % PAGE < (uintptr_t)2 * REACH;
 }
 
 /* Intel's processors set the flag as well when a repeated string instruction is interrupted in user mode. It faults where it comes to
