@@ -65,7 +65,8 @@ bool live_look_into(const live_options_t *options, recorder_t *recorder, failure
 /* Whether there is something to be seen yet: targets, or processes that may become some. */
 bool live_goes_on(const live_options_t *options, const recorder_counts_t *counts);
 
-/* Interrupts, and what else asks for an end, set live_ended_by to their number; a hangup that is ignored stays so. `hasty`: the second ends the program at once. */
+/* Interrupts, and what else asks for an end, set live_ended_by to their number; a hangup that is ignored stays so. `hasty`: the second ends
+ * the program at once. */
 extern volatile sig_atomic_t live_ended_by;
 void live_catch_signals(bool hasty);
 

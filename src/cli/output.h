@@ -23,8 +23,8 @@ typedef struct {
 } output_t;
 
 bool output_add(output_t *output, const char *name, failure_t *failure);
-/* Fills in the default names when there are none, of the format alone that was told (so the output must stay where it is); refuses names without a format, unknown % signs, and with
- * `repeated` names that have no %t: each profile would replace the last. */
+/* Fills in the default names when there are none, of the format alone that was told, so that the output must stay where it is; refuses names
+ * without a format, unknown % signs, and with `repeated` names that have no %t: each profile would replace the last. */
 bool output_check(output_t *output, bool repeated, failure_t *failure);
 /* Whether the files can be made, as far as it can be told before there is a profile. `pid` may be OUTPUT_UNKNOWN. */
 bool output_reachable(const output_t *output, pid_t pid, failure_t *failure);

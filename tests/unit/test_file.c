@@ -9,16 +9,8 @@
 #include "unit.h"
 
 #include "failing_memory.h"
+#include "folder.h"
 #include "sample_profile.h"
-
-/* An empty directory to be in, removed by leave(). */
-static char place[64];
-
-static int enter(void **state) {
-  (void)state;
-  strcpy(place, "/tmp/luapulse-test-XXXXXX");
-  return mkdtemp(place) == NULL || chdir(place) != 0 ? -1 : 0;
-}
 
 static size_t count_files(void) {
   DIR *directory = opendir(".");
@@ -27,15 +19,6 @@ static size_t count_files(void) {
     count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
   closedir(directory);
   return count;
-}
-
-static int leave(void **state) {
-  (void)state;
-  DIR *directory = opendir(".");
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
-    if (unlink(entry->d_name) != 0) rmdir(entry->d_name);
-  closedir(directory);
-  return chdir("/") != 0 || rmdir(place) != 0;
 }
 
 static void write_new(void *context, sink_t *sink) {
@@ -180,7 +163,7 @@ static void running_out_of_memory_is_reported_and_leaves_no_litter(void **state)
   profile_free(p);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_enter, folder_leave)
 
 static const struct CMUnitTest tests[] = {
     TEST(a_new_file_is_private_and_alone),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Functions are called what their source calls them, or keep their place; no text does harm. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,6 +8,7 @@
 #include "unit.h"
 
 #include "failing_memory.h"
+#include "folder.h"
 #include "name/definition.h"
 #include "name/source.h"
 #include "sample_profile.h"
@@ -370,24 +370,6 @@ static void long_lines_have_no_name(void **state) {
 
 /* -- source_name_functions ------------------------------------------------------------------------------- */
 
-/* An empty directory to be in, removed by leave(). */
-static char place[64];
-
-static int enter(void **state) {
-  (void)state;
-  strcpy(place, "/tmp/luapulse-test-XXXXXX");
-  return mkdtemp(place) == NULL || chdir(place) != 0 ? -1 : 0;
-}
-
-static int leave(void **state) {
-  (void)state;
-  DIR *directory = opendir(".");
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
-    if (unlink(entry->d_name) != 0) rmdir(entry->d_name);
-  closedir(directory);
-  return chdir("/") != 0 || rmdir(place) != 0;
-}
-
 static void put(const char *path, const char *text) {
   FILE *file = fopen(path, "w");
   assert_non_null(file);
@@ -575,13 +557,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_name_that_does_not_fit_is_none),
     cmocka_unit_test(the_search_is_bounded),
     cmocka_unit_test(long_lines_have_no_name),
-    cmocka_unit_test_setup_teardown(places_become_names, enter, leave),
-    cmocka_unit_test_setup_teardown(other_names_stay, enter, leave),
-    cmocka_unit_test_setup_teardown(reloaded_code_keeps_its_mark, enter, leave),
-    cmocka_unit_test_setup_teardown(cut_places_become_names, enter, leave),
-    cmocka_unit_test_setup_teardown(what_is_no_file_is_left_alone, enter, leave),
-    cmocka_unit_test_setup_teardown(the_largest_file_is_read, enter, leave),
-    cmocka_unit_test_setup_teardown(without_memory_names_stay, enter, leave),
-    cmocka_unit_test_setup_teardown(an_empty_or_failed_profile_is_left_alone, enter, leave),
+    cmocka_unit_test_setup_teardown(places_become_names, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(other_names_stay, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(reloaded_code_keeps_its_mark, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(cut_places_become_names, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(what_is_no_file_is_left_alone, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(the_largest_file_is_read, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(without_memory_names_stay, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(an_empty_or_failed_profile_is_left_alone, folder_enter, folder_leave),
 };
 UNIT_MAIN(tests)

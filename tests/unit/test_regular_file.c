@@ -14,22 +14,7 @@
 
 #include "unit.h"
 
-static char folder[32];
-
-static int set_up(void **state) {
-  (void)state;
-  strcpy(folder, "/tmp/test_regular_file.XXXXXX");
-  assert_non_null(mkdtemp(folder));
-  assert_int_equal(chdir(folder), 0);
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  static const char *const names[] = {"file", "pipe", "device", "link"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) unlink(names[i]);
-  return rmdir(folder);
-}
+#include "folder.h"
 
 /* Gives whether anybody opened it meanwhile. */
 static int ask(const char *path, bool *opened) {
@@ -82,8 +67,8 @@ static void what_is_not_there_says_why(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(regular_files_are_opened, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(others_are_not, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(what_is_not_there_says_why, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(regular_files_are_opened, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(others_are_not, folder_enter, folder_leave),
+    cmocka_unit_test_setup_teardown(what_is_not_there_says_why, folder_enter, folder_leave),
 };
 UNIT_MAIN(tests)

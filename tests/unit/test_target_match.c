@@ -10,29 +10,20 @@
 
 #include "unit.h"
 
+#include "folder.h"
+
 static const char *const folders[] = {"conf.d",       "home",     "home/ann",
                                       "home/ann/web", "home/bob", "home/bob/web"};
 static const char *const files[] = {"nginx.conf",          "conf.d/a.conf", "conf.d/b.conf",
                                     "conf.d/.hidden.conf", "conf.d/c.text", "home/ann/web/x.conf",
                                     "home/bob/web/y.conf"};
 enum { FOLDERS = sizeof folders / sizeof folders[0], FILES = sizeof files / sizeof files[0] };
-static char here[32];
 
 static int set_up(void **state) {
-  (void)state;
-  strcpy(here, "/tmp/test_target_match.XXXXXX");
-  assert_non_null(mkdtemp(here));
-  assert_int_equal(chdir(here), 0);
+  assert_int_equal(folder_enter(state), 0);
   for (int i = 0; i < FOLDERS; i++) assert_int_equal(mkdir(folders[i], 0700), 0);
   for (int i = 0; i < FILES; i++) close(open(files[i], O_CREAT | O_WRONLY, 0600));
   return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  for (int i = 0; i < FILES; i++) unlink(files[i]);
-  for (int i = FOLDERS; i-- > 0;) rmdir(folders[i]);
-  return rmdir(here);
 }
 
 typedef struct {
@@ -71,9 +62,9 @@ static void patterns_of_real_configurations(void **state) {
   expect("none/*", NULL, NULL);
   expect("ng*", "nginx.conf", NULL);
   expect("none.conf", "none.conf", NULL); /* who opens it will see */
-  snprintf(whole, sizeof whole, "%s/conf.d/*.conf", here);
-  snprintf(first, sizeof first, "%s/conf.d/a.conf", here);
-  snprintf(second, sizeof second, "%s/conf.d/b.conf", here);
+  snprintf(whole, sizeof whole, "%s/conf.d/*.conf", folder_path);
+  snprintf(first, sizeof first, "%s/conf.d/a.conf", folder_path);
+  snprintf(second, sizeof second, "%s/conf.d/b.conf", folder_path);
   expect(whole, first, second);
 }
 
@@ -106,8 +97,8 @@ static void patterns_without_end_have_one(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(patterns_of_real_configurations, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(the_first_is_enough, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(patterns_without_end_have_one, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(patterns_of_real_configurations, set_up, folder_leave),
+    cmocka_unit_test_setup_teardown(the_first_is_enough, set_up, folder_leave),
+    cmocka_unit_test_setup_teardown(patterns_without_end_have_one, set_up, folder_leave),
 };
 UNIT_MAIN(tests)
